@@ -224,7 +224,7 @@ static int device_add(const struct reader *r, const char *bdf)
     return chain_add(r, link);
 }
 
-static bool gpu_look(void *arg, const char *name)
+static bool gpu_visit(void *arg, const char *name)
 {
     const struct reader *r = arg;
     uint32_t class = 0, vendor = 0, domain;
@@ -267,7 +267,7 @@ static uint64_t guid_parse(const char *text)
     return (uint64_t)a << 48 | (uint64_t)b << 32 | (uint64_t)c << 16 | d;
 }
 
-static bool port_look(void *arg, const char *name)
+static bool port_visit(void *arg, const char *name)
 {
     const struct device *d = arg;
     char path[192], text[64];
@@ -302,7 +302,7 @@ static bool port_look(void *arg, const char *name)
     return true;
 }
 
-static bool rdma_look(void *arg, const char *name)
+static bool rdma_visit(void *arg, const char *name)
 {
     const struct reader *r = arg;
     struct device d = {.r = r, .name = name, .pci = -1};
@@ -330,13 +330,13 @@ static bool rdma_look(void *arg, const char *name)
         d.guid = guid_parse(text);
     }
     snprintf(path, sizeof(path), "sys/class/infiniband/%s/ports", name);
-    topo_io_walk(r->io, path, port_look, &d);
+    topo_io_walk(r->io, path, port_visit, &d);
     return true;
 }
 
 /* --- CPUs --- */
 
-static bool node_look(void *arg, const char *name)
+static bool node_visit(void *arg, const char *name)
 {
     const struct reader *r = arg;
     char path[128], text[64];
@@ -419,9 +419,9 @@ int topo_sysfs_read(const struct topo_io *io, struct topo *t, char *why, size_t 
 
     topo_clear(t);
     t->unknown = TOPO_NO_NVLINK;
-    topo_io_walk(io, "sys/devices/system/node", node_look, &r);
-    topo_io_walk(io, "sys/bus/pci/devices", gpu_look, &r);
-    topo_io_walk(io, "sys/class/infiniband", rdma_look, &r);
+    topo_io_walk(io, "sys/devices/system/node", node_visit, &r);
+    topo_io_walk(io, "sys/bus/pci/devices", gpu_visit, &r);
+    topo_io_walk(io, "sys/class/infiniband", rdma_visit, &r);
     cpu_read(&r);
     return topo_finish(t, why, why_len);
 }

@@ -44,7 +44,7 @@ static int nics_of(const struct r2_inst *inst, const char *list, const char *ori
 }
 
 /* What the file says beside each NIC that it names, by its port or as a device. */
-static void words_of(const struct r2_inst *inst, const char *text, size_t len,
+static void notes_of(const struct r2_inst *inst, const char *text, size_t len,
                      struct r2_drain_file *f)
 {
     for (int i = 0; i < inst->nics.count; i++) {
@@ -72,19 +72,19 @@ static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid,
     size_t len;
     int rc = r2_rundir_drain_text(path, uid, text, &len, list, sizeof(list), why, sizeof(why));
 
-    if (rc != 0 && !f->said) {
+    if (rc != 0 && !f->logged) {
         R2_WARN("%s: what was drained stays as it is", why);
     }
-    f->said = rc == R2_RUNDIR_LATER;
+    f->logged = rc == R2_RUNDIR_LATER;
     if (rc == 0) {
-        words_of(inst, text, len, f);
+        notes_of(inst, text, len, f);
         nics_of(inst, list, path, &f->nics);
     }
-    return f->said ? -1 : 0;
+    return f->logged ? -1 : 0;
 }
 
 /* Looks at the file only when it has changed since. */
-static void file_look(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
+static void file_poll(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
 {
     struct r2_rundir_stamp now;
     char path[512];
@@ -97,12 +97,12 @@ static void file_look(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
         return;
     }
     if (nics_of_file(inst, path, uid, f) ==
-        0) { /* else again with the next look, when there is a descriptor */
+        0) { /* else again with the next check, when there is a descriptor */
         f->stamp = now;
     }
 }
 
-void r2_drain_look(struct r2_inst *inst)
+void r2_drain_poll(struct r2_inst *inst)
 {
     uint32_t mask = 0;
 
@@ -112,9 +112,9 @@ void r2_drain_look(struct r2_inst *inst)
     if (inst->share.run_dir[0]) {
         uid_t self = geteuid();
 
-        file_look(inst, &inst->drain.file[0], 0);
+        file_poll(inst, &inst->drain.file[0], 0);
         if (self != 0) {
-            file_look(inst, &inst->drain.file[1], self);
+            file_poll(inst, &inst->drain.file[1], self);
         }
         mask |= inst->drain.file[0].nics | inst->drain.file[1].nics;
     }
@@ -164,9 +164,9 @@ static void apply(struct r2_inst *inst, const struct r2_peer *peer)
     }
 }
 
-static void tell(struct r2_inst *inst, struct r2_peer *peer)
+static void announce(struct r2_inst *inst, struct r2_peer *peer)
 {
-    peer->drain.say = 1;
+    peer->drain.unsent = 1;
     peer->drain.repeat.at = 0;
     peer->drain.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
 }
@@ -189,11 +189,11 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
         r2_report_drain(inst, i, nics >> i & 1, why);
     }
     inst->drain.nics = nics;
-    r2_failback_told(inst, changed & ~nics); /* the administrator has spoken */
+    r2_failback_on_command(inst, changed & ~nics); /* the administrator has spoken */
     inst->drain.gen++;
     inst->share.rows_changed = 1;
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
-        tell(inst, p);
+        announce(inst, p);
     }
     apply(inst, NULL);
     r2_inst_wake(inst); /* paths that may return now */
@@ -201,19 +201,19 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
 
 /* --- peers --- */
 
-void r2_drain_tell(struct r2_inst *inst, struct r2_peer *peer)
+void r2_drain_announce(struct r2_inst *inst, struct r2_peer *peer)
 {
     if (inst->drain.gen) { /* also that nothing is drained any more: it may have missed that */
-        tell(inst, peer);
+        announce(inst, peer);
     }
 }
 
-uint64_t r2_drain_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+uint64_t r2_drain_send(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
     uint64_t longest = (uint64_t)inst->cfg.t_repeat_ms * 20000000;
     union fo_body b = {.drain = {.nics = inst->drain.nics, .gen = inst->drain.gen}};
 
-    if (!peer->drain.say) {
+    if (!peer->drain.unsent) {
         return UINT64_MAX;
     }
     if (now >= peer->drain.repeat.at) {
@@ -244,7 +244,7 @@ void r2_drain_on_drain(struct r2_inst *inst, struct r2_peer *peer, const struct 
 void r2_drain_on_ok(const struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m)
 {
     if (m->gen == inst->drain.gen) {
-        peer->drain.say = 0;
+        peer->drain.unsent = 0;
     }
 }
 

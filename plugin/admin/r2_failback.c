@@ -14,7 +14,7 @@
 struct r2_failback_file {
     struct r2_rundir_stamp stamp;
     uint64_t number[IB_MAX_NICS]; /* of the command that was taken up last; 0: none */
-    int said;
+    int logged;
     int primed; /* what it held when it was read first was said before anything could fail here */
 };
 
@@ -41,7 +41,7 @@ uint32_t r2_failback_waiting(const struct r2_comm *c)
     return mask;
 }
 
-/* --- words of the administrator --- */
+/* --- commands of the administrator --- */
 
 static int names_nic(const char *name, const struct ib_nic *nic)
 {
@@ -56,9 +56,9 @@ static int names_nic(const char *name, const struct ib_nic *nic)
            ib_hca_match(&f, nic->dev_name, nic->port, NULL);
 }
 
-/* NICs about which the words hold another number than @f knows, which it does then. */
-static uint32_t news(const struct r2_inst *inst, struct r2_failback_file *f,
-                     const struct r2_rundir_word *word, int n)
+/* NICs about which the commands hold another number than @f knows, which it does then. */
+static uint32_t fresh_commands(const struct r2_inst *inst, struct r2_failback_file *f,
+                               const struct r2_rundir_command *command, int n)
 {
     uint32_t nics = 0;
 
@@ -66,8 +66,8 @@ static uint32_t news(const struct r2_inst *inst, struct r2_failback_file *f,
         uint64_t number = 0;
 
         for (int k = 0; k < n; k++) {
-            if (word[k].number > number && names_nic(word[k].name, &inst->nics.nic[i])) {
-                number = word[k].number;
+            if (command[k].number > number && names_nic(command[k].name, &inst->nics.nic[i])) {
+                number = command[k].number;
             }
         }
         if (number != f->number[i]) {
@@ -79,11 +79,11 @@ static uint32_t news(const struct r2_inst *inst, struct r2_failback_file *f,
 }
 
 /* As r2_rundir_failback_parse, with the file named in @why. */
-static int words(const char *path, const char *text, size_t len, struct r2_rundir_word *word,
-                 char *why, size_t why_len)
+static int commands_parse(const char *path, const char *text, size_t len,
+                          struct r2_rundir_command *command, char *why, size_t why_len)
 {
     char reason[128];
-    int n = r2_rundir_failback_parse(text, len, word, reason, sizeof(reason));
+    int n = r2_rundir_failback_parse(text, len, command, reason, sizeof(reason));
 
     if (n < 0) {
         snprintf(why, why_len, "%s: %s", path, reason);
@@ -92,10 +92,10 @@ static int words(const char *path, const char *text, size_t len, struct r2_rundi
 }
 
 /* What the file says anew; nothing when it is as it was. */
-static uint32_t file_look(const struct r2_inst *inst, struct r2_failback_file *f, uid_t uid)
+static uint32_t file_poll(const struct r2_inst *inst, struct r2_failback_file *f, uid_t uid)
 {
     char path[512], text[R2_RUNDIR_TEXT_MAX + 1], why[700];
-    struct r2_rundir_word word[R2_RUNDIR_NAMES];
+    struct r2_rundir_command command[R2_RUNDIR_NAMES];
     struct r2_rundir_stamp now;
     uint32_t nics;
     size_t len;
@@ -109,24 +109,24 @@ static uint32_t file_look(const struct r2_inst *inst, struct r2_failback_file *f
         return 0;
     }
     rc = r2_rundir_text(path, uid, text, &len, why, sizeof(why));
-    n = rc == 0 ? words(path, text, len, word, why, sizeof(why)) : -1;
-    if (n < 0 && (!f->said || !r2_rundir_stamp_same(&now, &f->stamp))) {
+    n = rc == 0 ? commands_parse(path, text, len, command, why, sizeof(why)) : -1;
+    if (n < 0 && (!f->logged || !r2_rundir_stamp_same(&now, &f->stamp))) {
         R2_WARN("%s: no command is taken from it", why);
     }
-    f->said = n < 0;
+    f->logged = n < 0;
     if (rc != R2_RUNDIR_LATER) {
         f->stamp = now;
     }
     if (n < 0) {
         return 0;
     }
-    nics = news(inst, f, word, n);
+    nics = fresh_commands(inst, f, command, n);
     nics = f->primed ? nics : 0;
     f->primed = 1;
     return nics;
 }
 
-void r2_failback_look(struct r2_inst *inst)
+void r2_failback_poll(struct r2_inst *inst)
 {
     uid_t self = geteuid();
     uint32_t nics;
@@ -134,16 +134,16 @@ void r2_failback_look(struct r2_inst *inst)
     if (inst->share.run_dir[0] == '\0') {
         return;
     }
-    nics = file_look(inst, &inst->drain.failback[0], 0);
+    nics = file_poll(inst, &inst->drain.failback[0], 0);
     if (self != 0) {
-        nics |= file_look(inst, &inst->drain.failback[1], self);
+        nics |= file_poll(inst, &inst->drain.failback[1], self);
     }
-    r2_failback_told(inst, nics);
+    r2_failback_on_command(inst, nics);
 }
 
 /* --- connections --- */
 
-/* Own word, or the peer's. */
+/* Own report, or the peer's. */
 static void note(struct r2_comm *c, int p)
 {
     c->permit.inc[p] = c->link.path[p].inc;
@@ -151,28 +151,28 @@ static void note(struct r2_comm *c, int p)
     r2_comm_kick(c);
 }
 
-static void tell(struct r2_comm *c, int p)
+static void announce(struct r2_comm *c, int p)
 {
-    c->permit.say |= (uint8_t)(1u << p);
+    c->permit.unsent |= (uint8_t)(1u << p);
     c->permit.repeat.at = 0;
     c->permit.repeat.interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
 }
 
-static int told_comm(struct r2_comm *c, uint32_t nics)
+static int command_comm(struct r2_comm *c, uint32_t nics)
 {
     int n = 0;
 
     for (int p = 0; p < c->link.npaths; p++) {
         if ((nics >> c->link.path[p].nic & 1) && !ib_link_up(&c->link, p)) {
             note(c, p);
-            tell(c, p);
+            announce(c, p);
             n++;
         }
     }
     return n;
 }
 
-void r2_failback_told(struct r2_inst *inst, uint32_t nics)
+void r2_failback_on_command(struct r2_inst *inst, uint32_t nics)
 {
     int n = 0;
 
@@ -183,7 +183,7 @@ void r2_failback_told(struct r2_inst *inst, uint32_t nics)
         r2_gate_visit(&c->gate);
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
             atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
-            n += told_comm(c, nics);
+            n += command_comm(c, nics);
         }
         r2_gate_unvisit(&c->gate);
     }
@@ -195,7 +195,7 @@ void r2_failback_told(struct r2_inst *inst, uint32_t nics)
     r2_inst_wake(inst);
 }
 
-static void say(struct r2_comm *c, int p, uint32_t inc, enum fo_type type)
+static void send(struct r2_comm *c, int p, uint32_t inc, enum fo_type type)
 {
     union fo_body b = {
         .failback = {.dst = c->fo.peer, .src = c->id, .inc = inc, .path = (uint8_t)p}};
@@ -207,16 +207,16 @@ uint64_t r2_failback_step(struct r2_comm *c, uint64_t now)
 {
     uint64_t longest = (uint64_t)c->inst->cfg.t_repeat_ms * 20000000;
 
-    if (c->permit.say == 0 ||
+    if (c->permit.unsent == 0 ||
         atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN ||
         c->fo.error != R2_OK || c->fo.peer_bye != FO_BYE_NONE) {
         return UINT64_MAX;
     }
     if (now >= c->permit.repeat.at) {
-        for (uint32_t m = c->permit.say; m; m &= m - 1) {
+        for (uint32_t m = c->permit.unsent; m; m &= m - 1) {
             int p = __builtin_ctz(m);
 
-            say(c, p, c->permit.inc[p], FO_MSG_FAILBACK);
+            send(c, p, c->permit.inc[p], FO_MSG_FAILBACK);
         }
         c->permit.repeat.at = now + c->permit.repeat.interval;
         c->permit.repeat.interval =
@@ -230,14 +230,14 @@ uint64_t r2_failback_step(struct r2_comm *c, uint64_t now)
  * its DOWN is here. It is ours that is noted, so that no number of the peer's reaches further than
  * what can have failed before it spoke.
  */
-void r2_failback_on_word(struct r2_comm *c, const struct fo_failback *m)
+void r2_failback_on_record(struct r2_comm *c, const struct fo_failback *m)
 {
     int p = m->path;
 
     if (p >= c->link.npaths) {
         return;
     }
-    say(c, p, m->inc, FO_MSG_FAILBACK_OK);
+    send(c, p, m->inc, FO_MSG_FAILBACK_OK);
     if ((int32_t)(m->inc - c->link.path[p].inc) >= 0 && c->permit.inc[p] != c->link.path[p].inc) {
         note(c, p);
     }
@@ -246,7 +246,7 @@ void r2_failback_on_word(struct r2_comm *c, const struct fo_failback *m)
 void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m)
 {
     if (m->path < c->link.npaths && m->inc == c->permit.inc[m->path]) {
-        c->permit.say &= (uint8_t) ~(1u << m->path);
+        c->permit.unsent &= (uint8_t) ~(1u << m->path);
     }
 }
 
@@ -260,7 +260,7 @@ void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m)
 
 void r2_failback_next(struct r2_comm *c, int p, uint32_t inc)
 {
-    if (r2_failback_said(c, p)) {
+    if (r2_failback_is_commanded(c, p)) {
         c->permit.inc[p] = inc;
     }
 }
@@ -268,12 +268,12 @@ void r2_failback_next(struct r2_comm *c, int p, uint32_t inc)
 void r2_failback_done(struct r2_comm *c, int p)
 {
     c->permit.inc[p] = 0;
-    c->permit.say &= (uint8_t) ~(1u << p);
+    c->permit.unsent &= (uint8_t) ~(1u << p);
 }
 
 void r2_failback_again(struct r2_comm *c, int p)
 {
     if (c->permit.inc[p] == c->link.path[p].inc) {
-        tell(c, p);
+        announce(c, p);
     }
 }

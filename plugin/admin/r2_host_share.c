@@ -13,10 +13,11 @@
 #include "probe/health/r2_probation.h"
 #include "r2_failback.h"
 
-#define ECHO_NS 1000000000ull /* what others said of a NIC so recently is not said again */
+#define ECHO_NS                                                                                    \
+    1000000000ull /* what others announced of a NIC so recently is not announced again */
 
 _Static_assert(R2_HOST_REGISTRY_NICS >= IB_MAX_NICS, "a row for each NIC");
-_Static_assert(sizeof(struct probe_word) <= R2_HOST_REGISTRY_DATA * sizeof(uint64_t),
+_Static_assert(sizeof(struct probe_report) <= R2_HOST_REGISTRY_DATA * sizeof(uint64_t),
                "a word of news in an event");
 
 /* --- who we are --- */
@@ -45,13 +46,13 @@ void r2_host_share_open(struct r2_inst *inst, const char *dir)
     char why[600];
 
     who_am_i(inst, &me);
-    inst->share.board = r2_host_registry_open(dir, &me, why, sizeof(why));
-    if (inst->share.board == NULL) {
+    inst->share.registry = r2_host_registry_open(dir, &me, why, sizeof(why));
+    if (inst->share.registry == NULL) {
         R2_WARN("no board: %s. What other processes of this host find out is not heard here", why);
         return;
     }
     R2_INFO("board in %s%s", dir,
-            r2_host_registry_fd(inst->share.board) < 0
+            r2_host_registry_fd(inst->share.registry) < 0
                 ? ", without inotify: read with each look at the ports"
                 : "");
     inst->share.rows_changed = 1;
@@ -59,14 +60,14 @@ void r2_host_share_open(struct r2_inst *inst, const char *dir)
 
 void r2_host_share_close(struct r2_inst *inst)
 {
-    r2_host_registry_close(inst->share.board);
-    inst->share.board = NULL;
+    r2_host_registry_close(inst->share.registry);
+    inst->share.registry = NULL;
 }
 
 /* --- saying --- */
 
-static void say(struct r2_inst *inst, enum r2_host_registry_kind kind, int nic,
-                const struct ib_addr *remote, uint64_t when)
+static void post(struct r2_inst *inst, enum r2_host_registry_kind kind, int nic,
+                 const struct ib_addr *remote, uint64_t when)
 {
     const struct ib_nic *n = &inst->nics.nic[nic];
     struct r2_host_registry_event e = {
@@ -76,7 +77,7 @@ static void say(struct r2_inst *inst, enum r2_host_registry_kind kind, int nic,
         e.lid = remote->lid;
         memcpy(e.gid, remote->gid, sizeof(e.gid));
     }
-    r2_host_registry_post(inst->share.board, &e);
+    r2_host_registry_post(inst->share.registry, &e);
 }
 
 static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
@@ -87,10 +88,10 @@ static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
         return; /* what counts for others was said when it failed */
     }
     inst->share.rows_changed = 1;
-    if (inst->share.board && (inst->share.heard_at[nic] == 0 ||
-                              r2_elapsed(r2_now(inst), inst->share.heard_at[nic]) > ECHO_NS)) {
-        say(inst, up ? R2_HOST_REGISTRY_NIC_UP : R2_HOST_REGISTRY_NIC_DOWN, nic, NULL,
-            r2_now(inst));
+    if (inst->share.registry && (inst->share.heard_at[nic] == 0 ||
+                                 r2_elapsed(r2_now(inst), inst->share.heard_at[nic]) > ECHO_NS)) {
+        post(inst, up ? R2_HOST_REGISTRY_NIC_UP : R2_HOST_REGISTRY_NIC_DOWN, nic, NULL,
+             r2_now(inst));
     }
 }
 
@@ -98,23 +99,23 @@ static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t
 {
     struct r2_inst *inst = pair->inst;
 
-    if (inst->share.board && pair->announce.peer_inc != 0 &&
+    if (inst->share.registry && pair->announce.peer_inc != 0 &&
         (verdict == R2_PAIR_GOOD || verdict == R2_PAIR_SILENT)) {
-        say(inst,
-            verdict == R2_PAIR_GOOD ? R2_HOST_REGISTRY_PAIR_GOOD : R2_HOST_REGISTRY_PAIR_SILENT,
-            pair->nic, &pair->far.addr.port, r2_now(inst) - ns);
+        post(inst,
+             verdict == R2_PAIR_GOOD ? R2_HOST_REGISTRY_PAIR_GOOD : R2_HOST_REGISTRY_PAIR_SILENT,
+             pair->nic, &pair->far.addr.port, r2_now(inst) - ns);
     }
 }
 
 /* Processes of this host hear it, too: they may be connected to others. */
-static void on_report(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+static void on_report(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,
                       const char *who)
 {
     struct r2_host_registry_event e = {.kind = R2_HOST_REGISTRY_NEWS, .when = r2_now(inst)};
 
-    if (inst->share.board && from != R2_REPORT_HOST) {
+    if (inst->share.registry && from != R2_REPORT_HOST) {
         memcpy(e.data, w, sizeof(*w));
-        r2_host_registry_post(inst->share.board, &e);
+        r2_host_registry_post(inst->share.registry, &e);
     }
 }
 
@@ -147,9 +148,9 @@ static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_host_regis
             continue;
         }
         if (e->kind == R2_HOST_REGISTRY_PAIR_GOOD) {
-            r2_probation_told_good(pair);
+            r2_probation_on_good_report(pair);
         } else if (e->when <= now) {
-            r2_pair_told_silent(pair, now - e->when, who);
+            r2_pair_on_silent_report(pair, now - e->when, who);
         }
     }
 }
@@ -157,10 +158,10 @@ static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_host_regis
 static void hear_gossip(struct r2_inst *inst, const struct r2_host_registry_event *e,
                         const char *who)
 {
-    struct probe_word w;
+    struct probe_report w;
 
     memcpy(&w, e->data, sizeof(w));
-    if (probe_word_valid(&w)) {
+    if (probe_report_is_valid(&w)) {
         r2_gossip_heard(inst, &w, who);
     }
 }
@@ -185,7 +186,7 @@ static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
     case R2_HOST_REGISTRY_NIC_DOWN:
     case R2_HOST_REGISTRY_NIC_UP:
         inst->share.heard_at[nic] = now;
-        inst->ports.look_at = 0; /* our own look decides */
+        inst->ports.poll_at = 0; /* our own check decides */
         break;
     default:
         hear_pairs(inst, nic, e, now, who);
@@ -195,8 +196,8 @@ static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
 
 void r2_host_share_rung(struct r2_inst *inst)
 {
-    if (inst->share.board) {
-        r2_host_registry_heard(inst->share.board);
+    if (inst->share.registry) {
+        r2_host_registry_heard(inst->share.registry);
     }
     inst->share.rung = 1;
 }
@@ -237,7 +238,7 @@ static void rows_write(struct r2_inst *inst)
         row[i].state = (uint8_t)ib_nic_state_get(nic);
         row[i].drained = (inst->drain.nics >> i) & 1;
         row[i].lost = inst->share.lives_lost[i];
-        r2_host_registry_nic_set(inst->share.board, i, &row[i]);
+        r2_host_registry_nic_set(inst->share.registry, i, &row[i]);
     }
 }
 
@@ -264,16 +265,16 @@ void r2_host_share_comm_gone(struct r2_comm *c)
     c->inst->share.rows_changed = 1;
 }
 
-void r2_host_share_step(struct r2_inst *inst, uint64_t now, int look)
+void r2_host_share_step(struct r2_inst *inst, uint64_t now, int tick)
 {
     struct r2_host_registry_event e;
     struct r2_host_registry_who from;
 
-    if (inst->share.board == NULL) {
+    if (inst->share.registry == NULL) {
         return;
     }
-    if (inst->share.rung || look) {
-        while (r2_host_registry_next(inst->share.board, &e, &from)) {
+    if (inst->share.rung || tick) {
+        while (r2_host_registry_next(inst->share.registry, &e, &from)) {
             hear(inst, &e, &from, now);
         }
     }

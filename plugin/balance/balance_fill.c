@@ -556,7 +556,7 @@ static void parts_rise(const struct balance_net *net, struct work *w)
 
 /* Largest remainders, the first of equal ones first: the weights of a flow add up to BALANCE_ONE.
  */
-static void weights_cut(const struct work *w, const struct balance_flow *f, uint32_t *weight)
+static void weights_stripe(const struct work *w, const struct balance_flow *f, uint32_t *weight)
 {
     uint64_t rest[BALANCE_FLOW_PATHS], sum = 0, given = 0;
 
@@ -599,7 +599,7 @@ int balance_fill(const struct balance_net *net, void *memory, uint32_t *rate, ui
         rate[p] = (uint32_t)(w.rate[p] >> FRACTION);
     }
     for (uint32_t f = 0; weight != NULL && f < net->flows; f++) {
-        weights_cut(&w, &net->flow[f], weight);
+        weights_stripe(&w, &net->flow[f], weight);
     }
     if (result != NULL) {
         *result = found;

@@ -431,7 +431,7 @@ static void net_make(const struct balance_facts *f, struct work *w)
 /* --- weights --- */
 
 /* In proportion to @rate; equal where all are 0. Largest remainders go to the first. */
-static void weights_cut(const uint32_t *rate, uint32_t n, uint32_t *weight)
+static void weights_stripe(const uint32_t *rate, uint32_t n, uint32_t *weight)
 {
     uint64_t sum = 0;
     uint32_t given = 0;
@@ -471,7 +471,7 @@ void balance_plan_own(const struct balance_facts *f, const struct balance_conn *
         rate[i] = smaller(least, p->mbps_measured);
     }
     if (n) {
-        weights_cut(rate, n, weight);
+        weights_stripe(rate, n, weight);
     }
 }
 

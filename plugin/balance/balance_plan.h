@@ -22,7 +22,7 @@
 
 #define BALANCE_PLAN_NICS   32
 #define BALANCE_PLAN_PATHS  8
-#define BALANCE_PLAN_WAYS   10   /* links of a path inside this host that are told */
+#define BALANCE_PLAN_WAYS   10   /* links of a path inside this host that are announced */
 #define BALANCE_PLAN_LINKS  4096 /* of this host */
 #define BALANCE_PLAN_CONNS  65536
 #define BALANCE_PLAN_OTHERS 256

@@ -4,19 +4,19 @@
 
 #define NS_PER_S 1000000000ull
 
-int balance_rate_look(struct balance_rate *r, uint64_t ns, uint32_t parts, uint64_t bytes,
+int balance_rate_tick(struct balance_rate *r, uint64_t ns, uint32_t parts, uint64_t bytes,
                       uint64_t queued, int busy)
 {
     struct balance_rate_sum *s = &r->now;
 
-    s->looks++;
+    s->ticks++;
     s->ns += ns;
     s->parts += parts;
     s->bytes += bytes;
     s->busy += busy != 0;
     s->busy_ns += busy ? ns : 0;
     s->queued += busy ? queued : 0;
-    if (s->looks < BALANCE_RATE_LOOKS || s->ns < BALANCE_RATE_NS) {
+    if (s->ticks < BALANCE_RATE_TICKS || s->ns < BALANCE_RATE_NS) {
         return 0;
     }
     r->window[r->next] = *s;
@@ -36,11 +36,11 @@ static uint32_t root_of(uint32_t n)
     return r;
 }
 
-/* As if so many looks had been busy ones. In doubles: the products of bytes and ns do not fit, and
+/* As if so many checks had been busy ones. In doubles: the products of bytes and ns do not fit, and
  * nobody needs the last bit. */
 static uint64_t rate_of(const struct balance_rate_sum *s, uint32_t busy)
 {
-    double ns = s->busy ? (double)s->busy_ns * busy / s->busy : (double)s->ns * busy / s->looks,
+    double ns = s->busy ? (double)s->busy_ns * busy / s->busy : (double)s->ns * busy / s->ticks,
            rate = ns > 0 ? (double)s->bytes * (double)NS_PER_S / ns : 0;
 
     return rate < 1e18 ? (uint64_t)rate : (uint64_t)1e18;
@@ -59,7 +59,7 @@ void balance_rate_get(const struct balance_rate *r, unsigned n, struct balance_t
         const struct balance_rate_sum *w =
             &r->window[(r->next + BALANCE_RATE_WINDOWS - i) % BALANCE_RATE_WINDOWS];
 
-        s.looks += w->looks;
+        s.ticks += w->ticks;
         s.busy += w->busy;
         s.parts += w->parts;
         s.ns += w->ns;
@@ -71,13 +71,13 @@ void balance_rate_get(const struct balance_rate *r, unsigned n, struct balance_t
         return;
     }
     busy = s.busy ? s.busy : 1;
-    slack = 2 * root_of((uint32_t)((uint64_t)busy * (s.looks - busy) / s.looks)) +
-            1; /* two deviations of the share of looks */
+    slack = 2 * root_of((uint32_t)((uint64_t)busy * (s.ticks - busy) / s.ticks)) +
+            1; /* two deviations of the share of checks */
     out->rate = rate_of(&s, busy);
-    out->least = rate_of(&s, busy + slack < s.looks ? busy + slack : s.looks);
+    out->least = rate_of(&s, busy + slack < s.ticks ? busy + slack : s.ticks);
     out->most = rate_of(&s, busy > slack ? busy - slack : 1);
     out->wait =
         out->rate ? (uint64_t)((double)s.queued / busy * (double)NS_PER_S / (double)out->rate) : 0;
     out->parts = s.parts;
-    out->busy = (uint32_t)((uint64_t)s.busy * 1024 / s.looks);
+    out->busy = (uint32_t)((uint64_t)s.busy * 1024 / s.ticks);
 }

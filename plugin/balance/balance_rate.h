@@ -2,9 +2,9 @@
  * What a link carries while it has work, from looks at counters that the data path keeps anyway:
  * bytes posted and completed. Pure; the caller's memory.
  *
- * A look counts the time since the one before as busy if work was outstanding then. Bytes over busy
- * time is the rate of the link whatever the load is: idle time, a receiver that posts late and an
- * application that sends little are no busy time. Looks are samples, so there is a bound from
+ * A check counts the time since the one before as busy if work was outstanding then. Bytes over
+ * busy time is the rate of the link whatever the load is: idle time, a receiver that posts late and
+ * an application that sends little are no busy time. Looks are samples, so there is a bound from
  * below, too.
  */
 #ifndef BALANCE_RATE_H
@@ -13,13 +13,13 @@
 #include <stdint.h>
 
 #define BALANCE_RATE_WINDOWS 4
-#define BALANCE_RATE_LOOKS   12         /* of a window, at least */
+#define BALANCE_RATE_TICKS   12         /* of a window, at least */
 #define BALANCE_RATE_NS      100000000u /* length of a window, at least */
 
 struct balance_rate_sum {
-    uint32_t looks, busy, parts;
+    uint32_t ticks, busy, parts;
     uint64_t ns, busy_ns, bytes;
-    uint64_t queued; /* bytes outstanding, summed over the busy looks */
+    uint64_t queued; /* bytes outstanding, summed over the busy checks */
 };
 
 struct balance_rate {
@@ -37,10 +37,10 @@ struct balance_tempo {
 };
 
 /*
- * Takes in one look: @ns since the last one, in which @parts with @bytes completed; @queued are
+ * Takes in one check: @ns since the last one, in which @parts with @bytes completed; @queued are
  * outstanding now, @busy whether anything is. 1: a window has ended.
  */
-int balance_rate_look(struct balance_rate *r, uint64_t ns, uint32_t parts, uint64_t bytes,
+int balance_rate_tick(struct balance_rate *r, uint64_t ns, uint32_t parts, uint64_t bytes,
                       uint64_t queued, int busy);
 
 /* Over the latest @n windows; all zero if there are not so many or nothing completed in them. */

@@ -31,7 +31,7 @@ struct others {
     uint64_t rate;  /* the middle one; 0: nobody moved enough */
 };
 
-enum look {
+enum finding {
     LOOKS_WELL,
     LOOKS_SLOW,
     LOOKS_ALONE, /* the others rest, so nothing is known: neither for nor against it */
@@ -78,7 +78,7 @@ static struct others compare(const struct balance_slow_facts *f, const struct ba
     return o;
 }
 
-static enum look looks(const struct balance_slow_facts *f, const struct others *o)
+static enum finding find(const struct balance_slow_facts *f, const struct others *o)
 {
     if (f->own.parts < PARTS || f->own.busy < ENOUGH || o->alike >= (o->fast ? o->fast : 1)) {
         return LOOKS_WELL;
@@ -144,7 +144,7 @@ static void window_no(struct balance_slow *s, const struct balance_slow_facts *f
         s->rest--;
         return;
     }
-    switch (looks(f, &o)) {
+    switch (find(f, &o)) {
     case LOOKS_WELL:
         s->bad = 0;
         break;
@@ -162,7 +162,7 @@ static void window_no(struct balance_slow *s, const struct balance_slow_facts *f
 static int window_suspect(struct balance_slow *s, const struct balance_slow_facts *f)
 {
     struct others o = compare(f, &f->own);
-    enum look l = looks(f, &o);
+    enum finding l = find(f, &o);
 
     if (l == LOOKS_WELL || (l == LOOKS_SLOW && f->moved_known && shared(f, &o)) ||
         ++s->good > PATIENCE) {

@@ -20,7 +20,7 @@
 
 enum balance_slow_state {
     BALANCE_SLOW_NO,
-    BALANCE_SLOW_SUSPECT, /* the caller looks closer: it polls completions with each look, and asks
+    BALANCE_SLOW_SUSPECT, /* the caller looks closer: it polls completions with each check, and asks
                              what both NICs move in all */
     BALANCE_SLOW_YES,
     BALANCE_SLOW_STATES
@@ -50,7 +50,7 @@ struct balance_slow_facts {
     struct balance_tempo all; /* ... in all that are remembered */
     struct balance_tempo nic; /* the NIC here, with all its pairs, in all that are remembered */
     uint32_t mbps;            /* the least known limit of it; 0: none is known */
-    const struct balance_slow_peer *peer; /* at most BALANCE_SLOW_PEERS are looked at */
+    const struct balance_slow_peer *peer; /* at most BALANCE_SLOW_PEERS are checked */
     unsigned peers;
     int moved_known; /* of both ends, since it is suspected */
     uint64_t moved_here,

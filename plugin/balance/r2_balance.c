@@ -184,7 +184,7 @@ void r2_balance_comm_gone(struct r2_comm *c)
 
 /* --- the other end --- */
 
-void r2_balance_say(struct r2_comm *c)
+void r2_balance_send(struct r2_comm *c)
 {
     const struct r2_ways *w = &c->inst->balance->ways;
     union fo_body b;
@@ -268,9 +268,9 @@ static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
     return nics;
 }
 
-/* Half of it is from the last look, a quarter from the one before: what all connections do at the
+/* Half of it is from the last check, a quarter from the one before: what all connections do at the
  * same time is compared, nothing else. */
-static void demand_look(struct r2_inst *inst, uint64_t ns)
+static void demand_tick(struct r2_inst *inst, uint64_t ns)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c && ns; c = c->list.all_next) {
         uint64_t bytes = c->watch->load.moved - c->flow->marked;
@@ -282,7 +282,7 @@ static void demand_look(struct r2_inst *inst, uint64_t ns)
     }
 }
 
-static void flows_say(struct r2_inst *inst)
+static void flows_publish(struct r2_inst *inst)
 {
     struct r2_balance *b = inst->balance;
     struct r2_host_registry_flow flow[IB_MAX_NICS];
@@ -299,16 +299,15 @@ static void flows_say(struct r2_inst *inst)
         }
     }
     for (int i = 0; i < inst->nics.count; i++) {
-        if (memcmp(&flow[i], &b->said[i], sizeof(flow[i])) != 0) {
-            r2_host_registry_flow_set(inst->share.board, i, &flow[i]);
-            others |= flow[i].rows != b->said[i].rows;
-            b->said[i] = flow[i];
+        if (memcmp(&flow[i], &b->published[i], sizeof(flow[i])) != 0) {
+            r2_host_registry_flow_set(inst->share.registry, i, &flow[i]);
+            others |= flow[i].rows != b->published[i].rows;
+            b->published[i] = flow[i];
         }
     }
     if (others) {
-        r2_host_registry_ring(
-            inst->share
-                .board); /* where they go concerns everybody now; how much, with the next look */
+        /* where they go concerns everybody now; how much, with the next tick */
+        r2_host_registry_ring(inst->share.registry);
     }
 }
 
@@ -319,7 +318,7 @@ static void rows_match(const struct r2_inst *inst, int slot, uint32_t ours[R2_HO
 
     for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
         ours[r] = 0;
-        if (!r2_host_registry_slot_nic(inst->share.board, slot, r, &row)) {
+        if (!r2_host_registry_slot_nic(inst->share.registry, slot, r, &row)) {
             continue;
         }
         for (int i = 0; i < inst->nics.count; i++) {
@@ -352,18 +351,18 @@ static void others_hear(struct r2_inst *inst)
     struct r2_balance *b = inst->balance;
 
     b->others = 0;
-    for (int s = 0; inst->share.board && s < R2_HOST_REGISTRY_SLOTS; s++) {
+    for (int s = 0; inst->share.registry && s < R2_HOST_REGISTRY_SLOTS; s++) {
         uint32_t ours[R2_HOST_REGISTRY_NICS];
         struct r2_host_registry_flow f;
 
-        if (!r2_host_registry_slot_alive(inst->share.board, s)) {
+        if (!r2_host_registry_slot_alive(inst->share.registry, s)) {
             continue;
         }
         rows_match(inst, s, ours);
         for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
             uint32_t nics = 0;
 
-            if (r2_host_registry_slot_flow(inst->share.board, s, r, &f)) {
+            if (r2_host_registry_slot_flow(inst->share.registry, s, r, &f)) {
                 for (uint32_t m = f.rows; m; m &= m - 1) {
                     nics |= ours[__builtin_ctz(m)];
                 }
@@ -522,20 +521,20 @@ static void divide(struct r2_inst *inst)
     }
 }
 
-uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int look)
+uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int tick)
 {
     struct r2_balance *b = inst->balance;
     uint64_t begun;
 
-    if (look) {
-        demand_look(inst, b->look_at ? r2_elapsed(now, b->look_at) : 0);
-        b->look_at = now;
+    if (tick) {
+        demand_tick(inst, b->poll_at ? r2_elapsed(now, b->poll_at) : 0);
+        b->poll_at = now;
     }
-    if (inst->share.board && (look || b->rows_due)) {
+    if (inst->share.registry && (tick || b->rows_due)) {
         b->rows_due = 0;
-        flows_say(inst);
+        flows_publish(inst);
     }
-    if (look || inst->share.rung) {
+    if (tick || inst->share.rung) {
         b->due = 1; /* others may have changed */
     }
     if (!b->due) {

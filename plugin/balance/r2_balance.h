@@ -15,13 +15,13 @@
 /* What of a connection its weights are made from; r2_balance.c. Service thread */
 struct r2_flow {
     uint32_t port_there[IB_MAX_PATHS],
-        reach_there[IB_MAX_PATHS]; /* Mb/s, as the other end says; 0 not known */
+        reach_there[IB_MAX_PATHS]; /* Mb/s, as the other end announces; 0 not known */
     uint32_t measured[IB_MAX_PATHS],
         nic_measured[IB_MAX_PATHS]; /* Mb/s, r2_balance_measured; 0 not known */
     uint32_t host;                  /* number of the other end's host */
     uint32_t plan;                  /* paths of its plan after its last step */
     uint32_t staged;                /* paths that then were known to go by way of staging memory */
-    uint64_t marked;                /* bytes that had moved when it was looked at last */
+    uint64_t marked;                /* bytes that had moved when it was checked last */
     uint64_t demand;                /* bytes per second lately */
     struct {
         struct r2_pair *pair; /* NULL: not looked for yet. It stays as long as the peer */
@@ -48,7 +48,7 @@ void r2_ways_topo(struct topo *ours, const struct topo *t, const struct ib_nics 
  * equal ones are equal. Any thread. */
 uint8_t r2_balance_preference(const struct r2_inst *inst, int dev, int nic);
 
-/* S, gate held: the paths are known, and what R says of them: each gets a weight. */
+/* S, gate held: the paths are known, and what R announces of them: each gets a weight. */
 void r2_balance_begin(struct r2_comm *c);
 /* Gate held, after each step of a connection: whether its plan has other paths now. */
 void r2_balance_comm(struct r2_comm *c);
@@ -59,7 +59,7 @@ void r2_balance_comm(struct r2_comm *c);
 void r2_balance_comm_gone(struct r2_comm *c);
 
 /* R, gate held: says RATES. S, gate held: takes them up. */
-void r2_balance_say(struct r2_comm *c);
+void r2_balance_send(struct r2_comm *c);
 void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
 
 /*
@@ -80,8 +80,8 @@ void r2_balance_wide(struct r2_comm *c, int on);
  * is known. */
 uint32_t r2_balance_limit(const struct r2_comm *c, int p);
 
-/* Divides where something has changed. @look: the ports are looked at. Returns the next time,
+/* Divides where something has changed. @look: the ports are checked. Returns the next time,
  * UINT64_MAX for none. */
-uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int look);
+uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int tick);
 
 #endif

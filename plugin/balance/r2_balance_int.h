@@ -29,11 +29,11 @@ struct r2_ways {
 struct r2_balance {
     struct r2_ways ways; /* const */
     int due;             /* something has changed since the last division */
-    int rows_due;        /* ... of what the board says of us */
-    int failed;          /* no memory: said once */
-    uint64_t done_at, look_at;
+    int rows_due;        /* ... of what the host registry says of us */
+    int failed;          /* no memory: logged once */
+    uint64_t done_at, poll_at;
     uint64_t pause; /* ns from the end of the last division to the next */
-    struct r2_host_registry_flow said[IB_MAX_NICS];
+    struct r2_host_registry_flow published[IB_MAX_NICS];
     uint32_t others;
     struct balance_other other[BALANCE_PLAN_OTHERS];
 

@@ -20,7 +20,7 @@
 #define LATELY    MS(1000) /* what other processes said longer ago is not of the same time */
 #define MOVED_MIN MS(80)   /* a rate is measured over so long at least */
 
-/* What moves over a NIC, or a NIC pair: the rate, and what the present look has found. */
+/* What moves over a NIC, or a NIC pair: the rate, and what the present check has found. */
 struct r2_tempo {
     struct balance_rate rate;
     uint64_t bytes, queued;
@@ -42,7 +42,7 @@ struct r2_pace {
 
 struct r2_slow {
     struct r2_tempo tempo[IB_MAX_NICS];
-    uint64_t at; /* the last look, ns; 0: none */
+    uint64_t at; /* the last check, ns; 0: none */
 };
 
 int r2_slow_open(struct r2_inst *inst)
@@ -59,7 +59,7 @@ static int enabled(const struct r2_inst *inst)
 }
 
 /* To another host: a NIC that sends to itself, or to its neighbour, is bound by other things. */
-static int looked_at(const struct r2_comm *c)
+static int is_watched(const struct r2_comm *c)
 {
     return c->is_send && strcmp(c->far.host, c->inst->host) != 0 &&
            atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
@@ -95,8 +95,8 @@ static void add(struct r2_tempo *t, uint64_t parts, uint64_t bytes, uint64_t que
 }
 
 /* An incarnation that ends counts what it had out as done, which says nothing of the link: it is
- * looked at while it is up. */
-static void look_path(struct r2_comm *c, int p)
+ * checked while it is up. */
+static void tick_path(struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->link.path[p];
     uint64_t done = IB_RLX_GET(path->bytes_done), cqes = IB_RLX_GET(path->cqes),
@@ -130,7 +130,7 @@ static void take_completions(struct r2_comm *c)
     }
     if (suspected) {
         r2_gate_visit(&c->gate);
-        if (looked_at(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
+        if (is_watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
             ib_send_progress(c->tx);
         }
         r2_gate_unvisit(&c->gate);
@@ -144,7 +144,7 @@ static void begin(struct r2_tempo *t)
 
 static int end(struct r2_tempo *t, uint64_t ns)
 {
-    return balance_rate_look(&t->rate, ns, t->parts, t->bytes, t->queued, t->busy);
+    return balance_rate_tick(&t->rate, ns, t->parts, t->bytes, t->queued, t->busy);
 }
 
 /* --- judging --- */
@@ -156,9 +156,9 @@ static void nic_window(struct r2_inst *inst, int nic, uint64_t now)
     struct balance_tempo t;
 
     balance_rate_get(&inst->slow->tempo[nic].rate, BALANCE_RATE_WINDOWS, &t);
-    if (inst->share.board && t.rate) {
+    if (inst->share.registry && t.rate) {
         r2_host_registry_tempo_set(
-            inst->share.board, nic,
+            inst->share.registry, nic,
             &(struct r2_host_registry_tempo){
                 .rate = t.rate,
                 .least = t.least,
@@ -178,8 +178,8 @@ static void peer_get(struct r2_inst *inst, int nic, uint64_t now, struct balance
 
     out->mbps = r2_balance_port(inst, nic);
     balance_rate_get(&inst->slow->tempo[nic].rate, BALANCE_RATE_WINDOWS, &out->tempo);
-    if (inst->share.board &&
-        r2_host_registry_tempo_best(inst->share.board, n->guid, n->port, now, LATELY, &b) &&
+    if (inst->share.registry &&
+        r2_host_registry_tempo_best(inst->share.registry, n->guid, n->port, now, LATELY, &b) &&
         b.least > out->tempo.least) {
         out->tempo = (struct balance_tempo){.rate = b.rate,
                                             .least = b.least,
@@ -190,7 +190,7 @@ static void peer_get(struct r2_inst *inst, int nic, uint64_t now, struct balance
     }
 }
 
-/* All NICs as they are seen in one look: the board is read at most once for it. */
+/* All NICs as they are seen in one check: the host registry is read at most once for it. */
 struct seen {
     int filled;
     struct balance_slow_peer nic[IB_MAX_NICS];
@@ -242,10 +242,10 @@ static void on_load(struct r2_pair *pair, const struct probe_load *l)
     pair->pace->load.last = l->moved;
 }
 
-static void ask(struct r2_pair *pair)
+static void request_load(struct r2_pair *pair)
 {
     union fo_body b = {
-        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_ASK}};
+        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_REQUEST}};
 
     r2_peer_emit(pair->inst, pair->peer, FO_MSG_LOAD, &b);
 }
@@ -269,7 +269,7 @@ static void apply(struct r2_pair *pair)
              nic = part_of(pair->pace->mbps, pair->pace->slow.nic);
 
     for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
-        if (c->peer != pair->peer || !looked_at(c)) {
+        if (c->peer != pair->peer || !is_watched(c)) {
             continue;
         }
         for (int p = 0; p < c->link.npaths; p++) {
@@ -284,7 +284,7 @@ static void apply(struct r2_pair *pair)
 }
 
 /* One line, and the event, for each change. */
-static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
+static void report(struct r2_pair *pair, const struct balance_slow_facts *f)
 {
     struct r2_inst *inst = pair->inst;
     const struct ib_nic *nic = &inst->nics.nic[pair->nic];
@@ -370,10 +370,10 @@ static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now
             pair->pace->load.at = now;
             pair->pace->load.moved = r2_load_moved(inst, pair->nic, now);
         }
-        ask(pair);
+        request_load(pair);
     }
     if ((before == BALANCE_SLOW_YES) != (pair->pace->slow.state == BALANCE_SLOW_YES)) {
-        say(pair, &f);
+        report(pair, &f);
     }
 }
 
@@ -396,12 +396,12 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t step)
         }
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (!looked_at(c)) {
+        if (!is_watched(c)) {
             continue;
         }
         take_completions(c);
         for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
-            look_path(c, __builtin_ctz(m));
+            tick_path(c, __builtin_ctz(m));
         }
     }
     for (int i = 0; i < inst->nics.count && !late; i++) {

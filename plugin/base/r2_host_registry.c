@@ -161,8 +161,8 @@ struct r2_host_registry *r2_host_registry_attach(const char *dir, uid_t uid, cha
         return NULL;
     }
     for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) { /* what was said before is history */
-        b->seen_inc[i] = board_get(&board_slot_of(b, i)->incarnation);
-        b->seen[i] = board_get(&board_slot_of(b, i)->events);
+        b->seen_inc[i] = registry_get(&registry_slot_of(b, i)->incarnation);
+        b->seen[i] = registry_get(&registry_slot_of(b, i)->events);
     }
     return b;
 }
@@ -181,38 +181,38 @@ static struct flock lock_of(int i, short type)
  * last. */
 static void slot_begin(struct r2_host_registry *b, int i, const struct r2_host_registry_who *me)
 {
-    struct board_slot *s = board_slot_of(b, i);
+    struct registry_slot *s = registry_slot_of(b, i);
     struct timespec ts;
     uint64_t inc;
 
-    board_set(&s->incarnation, 0);
+    registry_set(&s->incarnation, 0);
     for (int e = 0; e < R2_HOST_REGISTRY_EVENTS; e++) {
-        board_set(&s->event[e][0], 0);
+        registry_set(&s->event[e][0], 0);
     }
     for (int n = 0; n < R2_HOST_REGISTRY_NICS; n++) {
         for (int w = 0; w < NIC_WORDS; w++) {
-            board_set(&s->nic[n][w], 0);
+            registry_set(&s->nic[n][w], 0);
         }
         for (int w = 0; w < LOAD_WORDS; w++) {
-            board_set(&s->load[n][w], 0);
+            registry_set(&s->load[n][w], 0);
         }
         for (int w = 0; w < FLOW_WORDS; w++) {
-            board_set(&s->flow[n][w], 0);
+            registry_set(&s->flow[n][w], 0);
         }
         for (int w = 0; w < TEMPO_WORDS; w++) {
-            board_set(&s->tempo[n][w], 0);
+            registry_set(&s->tempo[n][w], 0);
         }
     }
-    board_set(&s->flow_of, 0);
-    board_set(&s->tempo_of, 0);
-    board_set(&s->events, 0);
-    board_set(&s->pid, (uint64_t)me->pid);
-    board_set(&s->since, me->since);
-    board_text_set(s->command, TEXT(R2_HOST_REGISTRY_NAME), me->command);
-    board_text_set(s->host, TEXT(R2_HOST_REGISTRY_HOST), me->host);
+    registry_set(&s->flow_of, 0);
+    registry_set(&s->tempo_of, 0);
+    registry_set(&s->events, 0);
+    registry_set(&s->pid, (uint64_t)me->pid);
+    registry_set(&s->since, me->since);
+    registry_text_set(s->command, TEXT(R2_HOST_REGISTRY_NAME), me->command);
+    registry_text_set(s->host, TEXT(R2_HOST_REGISTRY_HOST), me->host);
     clock_gettime(CLOCK_REALTIME, &ts);
     inc = (uint64_t)ts.tv_sec << 30 ^ (uint64_t)ts.tv_nsec ^ (uint64_t)me->pid << 40;
-    board_set(&s->incarnation, inc | 1);
+    registry_set(&s->incarnation, inc | 1);
     b->own = i;
 }
 
@@ -258,7 +258,7 @@ void r2_host_registry_close(struct r2_host_registry *b)
         return;
     }
     if (b->own >= 0) {
-        board_set(&board_slot_of(b, b->own)->incarnation, 0);
+        registry_set(&registry_slot_of(b, b->own)->incarnation, 0);
     }
     pthread_mutex_lock(&all_lock);
     for (p = &all; *p != b; p = &(*p)->next) {
@@ -303,49 +303,49 @@ void r2_host_registry_ring(struct r2_host_registry *b)
 
 void r2_host_registry_post(struct r2_host_registry *b, const struct r2_host_registry_event *e)
 {
-    struct board_slot *s;
+    struct registry_slot *s;
     word *w;
     uint64_t gid[2];
 
     if (b->own < 0) {
         return;
     }
-    s = board_slot_of(b, b->own);
-    w = s->event[b->said % R2_HOST_REGISTRY_EVENTS];
+    s = registry_slot_of(b, b->own);
+    w = s->event[b->posted % R2_HOST_REGISTRY_EVENTS];
     memcpy(gid, e->gid, sizeof(gid));
-    board_set(&w[0], 0);
-    board_set(&w[1], (uint64_t)e->kind | (uint64_t)e->port << 8 | (uint64_t)e->lid << 16);
-    board_set(&w[2], e->guid);
-    board_set(&w[3], gid[0]);
-    board_set(&w[4], gid[1]);
-    board_set(&w[5], e->when);
+    registry_set(&w[0], 0);
+    registry_set(&w[1], (uint64_t)e->kind | (uint64_t)e->port << 8 | (uint64_t)e->lid << 16);
+    registry_set(&w[2], e->guid);
+    registry_set(&w[3], gid[0]);
+    registry_set(&w[4], gid[1]);
+    registry_set(&w[5], e->when);
     for (int i = 0; i < R2_HOST_REGISTRY_DATA; i++) {
-        board_set(&w[6 + i], e->data[i]);
+        registry_set(&w[6 + i], e->data[i]);
     }
-    b->said++;
-    board_set(&w[0], b->said);
-    board_set(&s->events, b->said);
+    b->posted++;
+    registry_set(&w[0], b->posted);
+    registry_set(&s->events, b->posted);
     r2_host_registry_ring(b);
 }
 
 /* Event number @no of @s. 0: it is not there (any more), or makes no sense. */
-static int event_read(const struct board_slot *s, uint64_t no, struct r2_host_registry_event *e)
+static int event_read(const struct registry_slot *s, uint64_t no, struct r2_host_registry_event *e)
 {
     const word *w = s->event[(no - 1) % R2_HOST_REGISTRY_EVENTS];
     uint64_t gid[2], head;
 
-    if (board_get(&w[0]) != no) {
+    if (registry_get(&w[0]) != no) {
         return 0;
     }
-    head = board_get(&w[1]);
-    e->guid = board_get(&w[2]);
-    gid[0] = board_get(&w[3]);
-    gid[1] = board_get(&w[4]);
-    e->when = board_get(&w[5]);
+    head = registry_get(&w[1]);
+    e->guid = registry_get(&w[2]);
+    gid[0] = registry_get(&w[3]);
+    gid[1] = registry_get(&w[4]);
+    e->when = registry_get(&w[5]);
     for (int i = 0; i < R2_HOST_REGISTRY_DATA; i++) {
-        e->data[i] = board_get(&w[6 + i]);
+        e->data[i] = registry_get(&w[6 + i]);
     }
-    if (board_get(&w[0]) != no) {
+    if (registry_get(&w[0]) != no) {
         return 0;
     }
     e->kind = (enum r2_host_registry_kind)(head & 0xff);
@@ -358,8 +358,8 @@ static int event_read(const struct board_slot *s, uint64_t no, struct r2_host_re
 /* Gossip of slot @i: numbers (@from, *upto]. */
 static int slot_gossip(struct r2_host_registry *b, int i, uint64_t *from, uint64_t *upto)
 {
-    const struct board_slot *s = board_slot_of(b, i);
-    uint64_t inc = board_get(&s->incarnation);
+    const struct registry_slot *s = registry_slot_of(b, i);
+    uint64_t inc = registry_get(&s->incarnation);
 
     if (i == b->own || inc == 0) {
         return 0;
@@ -368,7 +368,7 @@ static int slot_gossip(struct r2_host_registry *b, int i, uint64_t *from, uint64
         b->seen_inc[i] = inc;
         b->seen[i] = 0;
     }
-    *upto = board_get(&s->events);
+    *upto = registry_get(&s->events);
     *from = b->seen[i];
     if (*upto <= *from) {
         return 0; /* nothing, or a number that went back, which an honest writer's never does */
@@ -379,12 +379,12 @@ static int slot_gossip(struct r2_host_registry *b, int i, uint64_t *from, uint64
     return 1;
 }
 
-static void who_get(const struct board_slot *s, struct r2_host_registry_who *who)
+static void who_get(const struct registry_slot *s, struct r2_host_registry_who *who)
 {
-    board_text_get(s->command, TEXT(R2_HOST_REGISTRY_NAME), who->command);
-    board_text_get(s->host, TEXT(R2_HOST_REGISTRY_HOST), who->host);
-    who->pid = (pid_t)board_get(&s->pid);
-    who->since = board_get(&s->since);
+    registry_text_get(s->command, TEXT(R2_HOST_REGISTRY_NAME), who->command);
+    registry_text_get(s->host, TEXT(R2_HOST_REGISTRY_HOST), who->host);
+    who->pid = (pid_t)registry_get(&s->pid);
+    who->since = registry_get(&s->since);
 }
 
 int r2_host_registry_next(struct r2_host_registry *b, struct r2_host_registry_event *e,
@@ -398,9 +398,9 @@ int r2_host_registry_next(struct r2_host_registry *b, struct r2_host_registry_ev
         }
         while (no < upto) {
             b->seen[i] = ++no;
-            if (event_read(board_slot_of(b, i), no, e)) {
+            if (event_read(registry_slot_of(b, i), no, e)) {
                 if (from) {
-                    who_get(board_slot_of(b, i), from);
+                    who_get(registry_slot_of(b, i), from);
                 }
                 return 1;
             }
@@ -413,7 +413,8 @@ int r2_host_registry_slot_alive(struct r2_host_registry *b, int i)
 {
     struct flock l;
 
-    if (i < 0 || i >= R2_HOST_REGISTRY_SLOTS || board_get(&board_slot_of(b, i)->incarnation) == 0) {
+    if (i < 0 || i >= R2_HOST_REGISTRY_SLOTS ||
+        registry_get(&registry_slot_of(b, i)->incarnation) == 0) {
         return 0;
     }
     l = lock_of(i, F_WRLCK);
@@ -425,15 +426,15 @@ int r2_host_registry_slot(struct r2_host_registry *b, int i, struct r2_host_regi
     if (!r2_host_registry_slot_alive(b, i)) {
         return 0;
     }
-    who_get(board_slot_of(b, i), who);
+    who_get(registry_slot_of(b, i), who);
     return 1;
 }
 
 int r2_host_registry_slot_events(const struct r2_host_registry *b, int i,
                                  struct r2_host_registry_event out[R2_HOST_REGISTRY_EVENTS])
 {
-    const struct board_slot *s = board_slot_of(b, i);
-    uint64_t upto = board_get(&s->events);
+    const struct registry_slot *s = registry_slot_of(b, i);
+    uint64_t upto = registry_get(&s->events);
     int n = 0;
 
     for (uint64_t no = upto > R2_HOST_REGISTRY_EVENTS ? upto - R2_HOST_REGISTRY_EVENTS : 0;

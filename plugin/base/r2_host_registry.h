@@ -1,9 +1,9 @@
 /*
- * The board: what the processes of one user on one host tell each other about its NICs
- * (docs/control.md). A mapped file; each process writes one slot of it and reads the others.
+ * The host registry: what the processes of one user on one host announce to each other about its
+ * NICs (docs/control.md). A mapped file; each process writes one slot of it and reads the others.
  * Nothing read from it is trusted.
  *
- * One thread at a time per board. No call blocks, except open and what a tool does, on the file
+ * One thread at a time per registry. No call blocks, except open and what a tool does, on the file
  * system.
  */
 #ifndef R2_HOST_REGISTRY_H
@@ -76,11 +76,11 @@ struct r2_host_registry_who {
 
 struct r2_host_registry;
 
-/* Path of the board of @uid in @dir. 0, or -1 when it does not fit. Any thread. */
+/* Path of the host registry of @uid in @dir. 0, or -1 when it does not fit. Any thread. */
 int r2_host_registry_path(const char *dir, uid_t uid, char *out, size_t len);
 
-/* Takes a slot of the user's board in @dir, which is made where it is missing. NULL with the reason
- * in @why. */
+/* Takes a slot of the user's host registry in @dir, which is made where it is missing. NULL with
+ * the reason in @why. */
 struct r2_host_registry *r2_host_registry_open(const char *dir,
                                                const struct r2_host_registry_who *me, char *why,
                                                size_t why_len);
@@ -132,8 +132,8 @@ int r2_host_registry_slot_alive(struct r2_host_registry *b, int i);
 
 /*
  * How fast a NIC carries what a process has for it (balance/balance_rate.h), in row @i of the own
- * slot; and the fastest that another process has said of this NIC less than @age ns before @now: 0
- * if there is none. Nothing in it is checked but that.
+ * slot; and the fastest that another process has announced of this NIC less than @age ns before
+ * @now: 0 if there is none. Nothing in it is checked but that.
  */
 struct r2_host_registry_tempo {
     uint64_t rate, least; /* bytes/s */

@@ -1,4 +1,4 @@
-/* Format of the board; shared by r2_host_registry.c (the file, slots, events) and
+/* Format of the host registry; shared by r2_host_registry.c (the file, slots, events) and
  * r2_host_registry_rows.c (what a process says of its NICs). */
 #ifndef R2_HOST_REGISTRY_INT_H
 #define R2_HOST_REGISTRY_INT_H
@@ -29,7 +29,7 @@ typedef _Atomic uint64_t word;
 #define TEMPO_WORDS 4
 #define TEXT(n)     ((n) / 8)
 
-struct board_slot {
+struct registry_slot {
     word incarnation; /* 0: nobody, or being taken */
     word pid, since;
     word events; /* said so far */
@@ -45,7 +45,7 @@ struct board_slot {
     word tempo_of;                                  /* likewise */
     word tempo[R2_HOST_REGISTRY_NICS][TEMPO_WORDS]; /* rate, least, wait and busy and parts, at */
 };
-_Static_assert(sizeof(struct board_slot) <= SLOT_SIZE, "a slot");
+_Static_assert(sizeof(struct registry_slot) <= SLOT_SIZE, "a slot");
 _Static_assert(sizeof(word) == 8, "atomic words are plain ones in memory");
 
 struct r2_host_registry {
@@ -53,7 +53,7 @@ struct r2_host_registry {
     int fd, notify;
     uint8_t *map;
     int own; /* slot; -1: none */
-    uint64_t said;
+    uint64_t posted;
     uint64_t seen_inc[R2_HOST_REGISTRY_SLOTS], seen[R2_HOST_REGISTRY_SLOTS];
 };
 
@@ -62,16 +62,16 @@ struct r2_host_registry {
  * sees that its number was zeroed before, or what came after. (Fences would say the same with fewer
  * barriers, but ThreadSanitizer does not know them.)
  */
-static inline uint64_t board_get(const word *w)
+static inline uint64_t registry_get(const word *w)
 {
     return atomic_load_explicit((word *)w, memory_order_acquire);
 }
-static inline void board_set(word *w, uint64_t v)
+static inline void registry_set(word *w, uint64_t v)
 {
     atomic_store_explicit(w, v, memory_order_release);
 }
 
-static inline void board_text_set(word *w, int words, const char *text)
+static inline void registry_text_set(word *w, int words, const char *text)
 {
     for (int i = 0; i < words; i++) {
         uint64_t v = 0;
@@ -79,17 +79,17 @@ static inline void board_text_set(word *w, int words, const char *text)
 
         memcpy(&v, text, n < 8 ? n : 8);
         text += n < 8 ? n : 8;
-        board_set(&w[i], v);
+        registry_set(&w[i], v);
     }
 }
 
 /* @out has room for 8 * words; what cannot be printed becomes '?'. */
-static inline void board_text_get(const word *w, int words, char *out)
+static inline void registry_text_get(const word *w, int words, char *out)
 {
     size_t n = (size_t)words * 8;
 
     for (int i = 0; i < words; i++) {
-        uint64_t v = board_get(&w[i]);
+        uint64_t v = registry_get(&w[i]);
 
         memcpy(out + 8 * i, &v, 8);
     }
@@ -101,9 +101,9 @@ static inline void board_text_get(const word *w, int words, char *out)
     }
 }
 
-static inline struct board_slot *board_slot_of(const struct r2_host_registry *b, int i)
+static inline struct registry_slot *registry_slot_of(const struct r2_host_registry *b, int i)
 {
-    return (struct board_slot *)(void *)(b->map + HEADER_SIZE + (size_t)i * SLOT_SIZE);
+    return (struct registry_slot *)(void *)(b->map + HEADER_SIZE + (size_t)i * SLOT_SIZE);
 }
 
 #endif

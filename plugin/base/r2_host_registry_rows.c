@@ -8,38 +8,38 @@ void r2_host_registry_nic_set(struct r2_host_registry *b, int i,
     if (b->own < 0 || i < 0 || i >= R2_HOST_REGISTRY_NICS) {
         return;
     }
-    w = board_slot_of(b, b->own)->nic[i];
-    board_set(&w[0], nic->guid);
-    board_set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 |
-                         (uint64_t)nic->drained << 16 | (uint64_t)nic->waits << 24 |
-                         (uint64_t)nic->lives << 32 | (uint64_t)nic->last << 48);
-    board_set(&w[2], nic->lost);
-    board_text_set(&w[3], TEXT(R2_HOST_REGISTRY_NIC), nic->name);
+    w = registry_slot_of(b, b->own)->nic[i];
+    registry_set(&w[0], nic->guid);
+    registry_set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 |
+                            (uint64_t)nic->drained << 16 | (uint64_t)nic->waits << 24 |
+                            (uint64_t)nic->lives << 32 | (uint64_t)nic->last << 48);
+    registry_set(&w[2], nic->lost);
+    registry_text_set(&w[3], TEXT(R2_HOST_REGISTRY_NIC), nic->name);
 }
 
 void r2_host_registry_load_set(struct r2_host_registry *b, int i,
                                const struct r2_host_registry_load *l)
 {
     if (b->own >= 0 && i >= 0 && i < R2_HOST_REGISTRY_NICS) {
-        word *w = board_slot_of(b, b->own)->load[i];
+        word *w = registry_slot_of(b, b->own)->load[i];
 
-        board_set(&w[0], l->moved);
-        board_set(&w[1], l->queued);
-        board_set(&w[2], l->front);
-        board_set(&w[3], l->moved_at);
+        registry_set(&w[0], l->moved);
+        registry_set(&w[1], l->queued);
+        registry_set(&w[2], l->front);
+        registry_set(&w[3], l->moved_at);
     }
 }
 
 static void load_sum(const word *w, uint64_t now, struct r2_host_registry_load *sum)
 {
-    uint64_t moved_at = board_get(&w[3]);
+    uint64_t moved_at = registry_get(&w[3]);
 
-    sum->moved += board_get(&w[0]);
+    sum->moved += registry_get(&w[0]);
     if (moved_at == 0 || now < moved_at ||
         now - moved_at <
             R2_HOST_REGISTRY_STALE) { /* else it stands still, or its process was killed */
-        sum->queued += board_get(&w[1]);
-        sum->front += board_get(&w[2]);
+        sum->queued += registry_get(&w[1]);
+        sum->front += registry_get(&w[2]);
     }
     sum->moved_at = moved_at > sum->moved_at ? moved_at : sum->moved_at;
 }
@@ -48,13 +48,14 @@ void r2_host_registry_load_add(const struct r2_host_registry *b, uint64_t guid, 
                                uint64_t now, struct r2_host_registry_load *sum)
 {
     for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
-        const struct board_slot *s = board_slot_of(b, i);
+        const struct registry_slot *s = registry_slot_of(b, i);
 
-        if (i == b->own || board_get(&s->incarnation) == 0) {
+        if (i == b->own || registry_get(&s->incarnation) == 0) {
             continue;
         }
         for (int n = 0; n < R2_HOST_REGISTRY_NICS; n++) {
-            if (board_get(&s->nic[n][0]) == guid && (uint8_t)board_get(&s->nic[n][1]) == port) {
+            if (registry_get(&s->nic[n][0]) == guid &&
+                (uint8_t)registry_get(&s->nic[n][1]) == port) {
                 load_sum(s->load[n], now, sum);
             }
         }
@@ -65,47 +66,48 @@ void r2_host_registry_flow_set(struct r2_host_registry *b, int i,
                                const struct r2_host_registry_flow *f)
 {
     if (b->own >= 0 && i >= 0 && i < R2_HOST_REGISTRY_NICS) {
-        struct board_slot *s = board_slot_of(b, b->own);
+        struct registry_slot *s = registry_slot_of(b, b->own);
 
-        board_set(&s->flow[i][0], (uint64_t)f->conns << 32 | f->rows);
-        board_set(&s->flow[i][1], f->demand);
-        board_set(&s->flow_of, board_get(&s->incarnation));
+        registry_set(&s->flow[i][0], (uint64_t)f->conns << 32 | f->rows);
+        registry_set(&s->flow[i][1], f->demand);
+        registry_set(&s->flow_of, registry_get(&s->incarnation));
     }
 }
 
 int r2_host_registry_slot_flow(const struct r2_host_registry *b, int i, int row,
                                struct r2_host_registry_flow *f)
 {
-    const struct board_slot *s;
+    const struct registry_slot *s;
     uint64_t v;
 
     if (i < 0 || i >= R2_HOST_REGISTRY_SLOTS || i == b->own || row < 0 ||
         row >= R2_HOST_REGISTRY_NICS) {
         return 0;
     }
-    s = board_slot_of(b, i);
-    v = board_get(&s->flow[row][0]);
-    *f = (struct r2_host_registry_flow){
-        .conns = (uint32_t)(v >> 32), .rows = (uint32_t)v, .demand = board_get(&s->flow[row][1])};
-    return f->conns != 0 && board_get(&s->incarnation) != 0 &&
-           board_get(&s->flow_of) == board_get(&s->incarnation);
+    s = registry_slot_of(b, i);
+    v = registry_get(&s->flow[row][0]);
+    *f = (struct r2_host_registry_flow){.conns = (uint32_t)(v >> 32),
+                                        .rows = (uint32_t)v,
+                                        .demand = registry_get(&s->flow[row][1])};
+    return f->conns != 0 && registry_get(&s->incarnation) != 0 &&
+           registry_get(&s->flow_of) == registry_get(&s->incarnation);
 }
 
 int r2_host_registry_slot_nic(const struct r2_host_registry *b, int i, int row,
                               struct r2_host_registry_nic *nic)
 {
-    const word *w = board_slot_of(b, i)->nic[row];
-    uint64_t packed = board_get(&w[1]);
+    const word *w = registry_slot_of(b, i)->nic[row];
+    uint64_t packed = registry_get(&w[1]);
 
-    nic->guid = board_get(&w[0]);
+    nic->guid = registry_get(&w[0]);
     nic->port = (uint8_t)packed;
     nic->state = (uint8_t)(packed >> 8);
     nic->drained = (uint8_t)(packed >> 16);
     nic->waits = (uint8_t)(packed >> 24);
     nic->lives = (uint16_t)(packed >> 32);
     nic->last = (uint16_t)(packed >> 48);
-    nic->lost = board_get(&w[2]);
-    board_text_get(&w[3], TEXT(R2_HOST_REGISTRY_NIC), nic->name);
+    nic->lost = registry_get(&w[2]);
+    registry_text_get(&w[3], TEXT(R2_HOST_REGISTRY_NIC), nic->name);
     return nic->name[0] != '\0';
 }
 
@@ -113,25 +115,26 @@ void r2_host_registry_tempo_set(struct r2_host_registry *b, int i,
                                 const struct r2_host_registry_tempo *t)
 {
     if (b->own >= 0 && i >= 0 && i < R2_HOST_REGISTRY_NICS) {
-        struct board_slot *s = board_slot_of(b, b->own);
+        struct registry_slot *s = registry_slot_of(b, b->own);
 
-        board_set(&s->tempo[i][0], t->rate);
-        board_set(&s->tempo[i][1], t->least);
-        board_set(&s->tempo[i][2], (uint64_t)t->wait_us << 32 | (uint64_t)t->busy << 16 | t->parts);
-        board_set(&s->tempo[i][3], t->at);
-        board_set(&s->tempo_of, board_get(&s->incarnation));
+        registry_set(&s->tempo[i][0], t->rate);
+        registry_set(&s->tempo[i][1], t->least);
+        registry_set(&s->tempo[i][2],
+                     (uint64_t)t->wait_us << 32 | (uint64_t)t->busy << 16 | t->parts);
+        registry_set(&s->tempo[i][3], t->at);
+        registry_set(&s->tempo_of, registry_get(&s->incarnation));
     }
 }
 
 static void tempo_get(const word *w, uint64_t now, uint64_t age,
                       struct r2_host_registry_tempo *best)
 {
-    uint64_t at = board_get(&w[3]), least = board_get(&w[1]), packed = board_get(&w[2]);
+    uint64_t at = registry_get(&w[3]), least = registry_get(&w[1]), packed = registry_get(&w[2]);
 
     if (at > now || now - at > age || least <= best->least) {
         return;
     }
-    *best = (struct r2_host_registry_tempo){.rate = board_get(&w[0]),
+    *best = (struct r2_host_registry_tempo){.rate = registry_get(&w[0]),
                                             .least = least,
                                             .wait_us = (uint32_t)(packed >> 32),
                                             .busy = (uint16_t)(packed >> 16),
@@ -144,14 +147,15 @@ int r2_host_registry_tempo_best(const struct r2_host_registry *b, uint64_t guid,
 {
     memset(out, 0, sizeof(*out));
     for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
-        const struct board_slot *s = board_slot_of(b, i);
+        const struct registry_slot *s = registry_slot_of(b, i);
 
-        if (i == b->own || board_get(&s->incarnation) == 0 ||
-            board_get(&s->tempo_of) != board_get(&s->incarnation)) {
+        if (i == b->own || registry_get(&s->incarnation) == 0 ||
+            registry_get(&s->tempo_of) != registry_get(&s->incarnation)) {
             continue;
         }
         for (int n = 0; n < R2_HOST_REGISTRY_NICS; n++) {
-            if (board_get(&s->nic[n][0]) == guid && (uint8_t)board_get(&s->nic[n][1]) == port) {
+            if (registry_get(&s->nic[n][0]) == guid &&
+                (uint8_t)registry_get(&s->nic[n][1]) == port) {
                 tempo_get(s->tempo[n], now, age, out);
             }
         }

@@ -34,7 +34,7 @@ static int used_head = -1, used_tail = -1, free_head = -1, slots_fresh;
 static int flushing;
 static pthread_t flusher; /* valid while flushing */
 static r2_log_sink_fn sink;
-static unsigned long dropped_unsaid;
+static unsigned long dropped_unlogged;
 
 static atomic_int max_level = R2_LOG_INFO;
 static atomic_ulong dropped_total;
@@ -59,7 +59,7 @@ unsigned long r2_log_dropped(void)
 /* Must hold queue_lock. */
 static void drop_count(void)
 {
-    dropped_unsaid++;
+    dropped_unlogged++;
     atomic_fetch_add_explicit(&dropped_total, 1, memory_order_relaxed);
 }
 
@@ -161,7 +161,7 @@ static pthread_mutex_t many_lock =
 static struct {
     uint64_t last; /* ns, CLOCK_MONOTONIC: the latest one */
     unsigned long left;
-    unsigned said;
+    unsigned written;
 } many[R2_LOG_KINDS];
 static unsigned many_first = R2_LOG_FIRST; /* many_lock */
 static atomic_int
@@ -192,12 +192,12 @@ static unsigned long many_end(int kind)
 
     atomic_fetch_sub_explicit(&many_left, left != 0, memory_order_relaxed);
     many[kind].left = 0;
-    many[kind].said = 0;
+    many[kind].written = 0;
     return left;
 }
 
 /* At INFO, also of warnings: the last warning is what frameworks show. */
-static void many_say(int kind, unsigned long left)
+static void many_log(int kind, unsigned long left)
 {
     char text[128];
 
@@ -223,7 +223,7 @@ static void many_flush(int all)
             left = many_end(k);
         }
         pthread_mutex_unlock(&many_lock);
-        many_say(k, left);
+        many_log(k, left);
     }
 }
 
@@ -252,14 +252,14 @@ void r2_log_many(enum r2_log_kind kind, enum r2_log_level level, const char *fil
         left = many_end(kind);
     }
     many[kind].last = now;
-    write = all || many[kind].said < many_first;
+    write = all || many[kind].written < many_first;
     if (write) {
-        many[kind].said++;
+        many[kind].written++;
     } else if (many[kind].left++ == 0) {
         atomic_fetch_add_explicit(&many_left, 1, memory_order_relaxed);
     }
     pthread_mutex_unlock(&many_lock);
-    many_say(kind, left);
+    many_log(kind, left);
     if (write) {
         va_start(ap, fmt);
         line_queue(level, file, line, fmt, ap);
@@ -283,15 +283,15 @@ static int line_next(struct log_line *out)
         free_head = i;
         return 1;
     }
-    if (dropped_unsaid == 0) {
+    if (dropped_unlogged == 0) {
         return 0;
     }
     out->level = R2_LOG_INFO;
     out->file = __FILE__;
     out->line = __LINE__;
     snprintf(out->text, sizeof(out->text), LOG_PREFIX "%lu log lines dropped: the queue was full",
-             dropped_unsaid);
-    dropped_unsaid = 0;
+             dropped_unlogged);
+    dropped_unlogged = 0;
     return 1;
 }
 

@@ -14,16 +14,16 @@ static int dir_writable(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, W_OK | X_OK) == 0;
 }
 
-const char *r2_rundir_find(const char *asked, char *why, size_t why_len)
+const char *r2_rundir_find(const char *wanted, char *why, size_t why_len)
 {
     static const char *const usual[] = {R2_RUNDIR_OWN, R2_RUNDIR_COMMON};
 
-    if (asked && asked[0]) {
-        if (dir_writable(asked)) {
-            return asked;
+    if (wanted && wanted[0]) {
+        if (dir_writable(wanted)) {
+            return wanted;
         }
         snprintf(why, why_len, "NCCL_R2_RUN_DIR=%s is no directory that this process can write",
-                 asked);
+                 wanted);
         return NULL;
     }
     for (int i = 0; i < 2; i++) {
@@ -131,7 +131,7 @@ int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room,
 
     list[0] = '\0';
     for (size_t i = 0; i < len;) {
-        size_t end = i, word;
+        size_t end = i, end_of_name;
 
         line++;
         while (end < len && text[end] != '\n') {
@@ -140,20 +140,20 @@ int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room,
         while (i < end && (text[i] == ' ' || text[i] == '\t')) {
             i++;
         }
-        word = i + name_length(text + i, end - i);
-        if (word < end && text[word] != ' ' && text[word] != '\t' && text[word] != '\r' &&
-            text[word] != '#') {
+        end_of_name = i + name_length(text + i, end - i);
+        if (end_of_name < end && text[end_of_name] != ' ' && text[end_of_name] != '\t' &&
+            text[end_of_name] != '\r' && text[end_of_name] != '#') {
             snprintf(why, why_len, "line %d does not begin with the name of a NIC", line);
             return -1;
         }
-        if (word > i) {
-            if (n + (word - i) + 2 >= room || ++names > R2_RUNDIR_NAMES) {
+        if (end_of_name > i) {
+            if (n + (end_of_name - i) + 2 >= room || ++names > R2_RUNDIR_NAMES) {
                 snprintf(why, why_len, "more names than fit, at line %d", line);
                 return -1;
             }
             list[n] = n ? ',' : '=';
-            memcpy(list + n + 1, text + i, word - i);
-            n += 1 + (word - i);
+            memcpy(list + n + 1, text + i, end_of_name - i);
+            n += 1 + (end_of_name - i);
             list[n] = '\0';
         }
         i = end + 1;
@@ -181,11 +181,12 @@ void r2_rundir_drain_note(const char *text, size_t len, const char *name, char *
     note[0] = '\0';
     for (size_t i = 0; i < len;) {
         const char *nl = memchr(text + i, '\n', len - i), *hash;
-        size_t end = nl ? (size_t)(nl - text) : len, word = i + blank_length(text + i, end - i);
-        size_t n = name_length(text + word, end - word);
+        size_t end = nl ? (size_t)(nl - text) : len,
+               end_of_name = i + blank_length(text + i, end - i);
+        size_t n = name_length(text + end_of_name, end - end_of_name);
 
-        if (n > 0 && n == want && strncmp(text + word, name, n) == 0) {
-            hash = memchr(text + word, '#', end - word);
+        if (n > 0 && n == want && strncmp(text + end_of_name, name, n) == 0) {
+            hash = memchr(text + end_of_name, '#', end - end_of_name);
             hash = hash ? hash + 1 : text + end;
             hash += blank_length(hash, (size_t)(text + end - hash));
             printable_copy(hash, (size_t)(text + end - hash), note, room);
@@ -206,7 +207,7 @@ const char *r2_rundir_drain_reason(const char *note)
 }
 
 /* One line of a file of commands; 0: nothing on it, 1: *out, -1: it is none. */
-static int word_parse(const char *text, size_t len, struct r2_rundir_word *out)
+static int command_parse(const char *text, size_t len, struct r2_rundir_command *out)
 {
     size_t i = blank_length(text, len), n;
 
@@ -231,7 +232,7 @@ static int word_parse(const char *text, size_t len, struct r2_rundir_word *out)
                                                                                             : 1;
 }
 
-int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word *out, char *why,
+int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_command *out, char *why,
                              size_t why_len)
 {
     int line = 0, n = 0;
@@ -239,8 +240,8 @@ int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word
     for (size_t i = 0; i < len;) {
         const char *nl = memchr(text + i, '\n', len - i);
         size_t end = nl ? (size_t)(nl - text) : len;
-        struct r2_rundir_word word;
-        int r = word_parse(text + i, end - i, &word);
+        struct r2_rundir_command end_of_name;
+        int r = command_parse(text + i, end - i, &end_of_name);
 
         line++;
         if (r < 0) {
@@ -252,7 +253,7 @@ int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word
             return -1;
         }
         if (r > 0) {
-            out[n++] = word;
+            out[n++] = end_of_name;
         }
         i = end + 1;
     }

@@ -15,7 +15,7 @@
  * @asked (NCCL_R2_RUN_DIR), or, when that is empty, the first usual directory that this process can
  * write. NULL with the reason in @why. Looks at the file system.
  */
-const char *r2_rundir_find(const char *asked, char *why, size_t why_len);
+const char *r2_rundir_find(const char *wanted, char *why, size_t why_len);
 
 /* The usual directories, the first before the second. */
 #define R2_RUNDIR_OWN    "/run/nccl-net-r2"
@@ -51,22 +51,22 @@ int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room,
 /*
  * What the file says beside @name: the comment of the last line about just this name, without what
  * is not printable; empty: nothing. Pure. reason: the same without the "since TIME: " that r2_ctl
- * puts before the administrator's own words; points into @note.
+ * puts before the administrator's own note; points into @note.
  */
 #define R2_RUNDIR_NOTE 128
 void r2_rundir_drain_note(const char *text, size_t len, const char *name, char *note, size_t room);
 const char *r2_rundir_drain_reason(const char *note);
 
 /*
- * The words of a file of fail-back commands: lines "NAME NUMBER", NAME as above or * for all NICs,
- * NUMBER not 0 and another one with each command.
+ * The commands of a file of fail-back commands: lines "NAME NUMBER", NAME as above or * for all
+ * NICs, NUMBER not 0 and another one with each command.
  * @out has room for R2_RUNDIR_NAMES. Returns how many; -1 with the reason in @why. Pure.
  */
-struct r2_rundir_word {
+struct r2_rundir_command {
     char name[64];
     uint64_t number;
 };
-int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word *out, char *why,
+int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_command *out, char *why,
                              size_t why_len);
 
 /*

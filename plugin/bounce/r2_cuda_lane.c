@@ -14,7 +14,7 @@ struct lane {
     int gpu; /* of the context */
     unsigned slots;
     unsigned char broken; /* what runs is not known: for good */
-    unsigned char said;   /* its line of log is written */
+    unsigned char logged; /* its line of log is written */
     void *event[];
 };
 
@@ -145,10 +145,10 @@ void r2_cuda_lane_close(void *arg, void *lane)
 static __attribute__((noinline, cold)) int lane_failed(const struct r2_cuda *c, struct lane *l,
                                                        const char *call, int error)
 {
-    if (l->said) {
+    if (l->logged) {
         return r2_cuda_errno(error);
     }
-    l->said = 1;
+    l->logged = 1;
     return r2_cuda_failed(c, call, l->gpu, error);
 }
 

@@ -13,7 +13,7 @@
 
 #define GPUS_MAX                                                                                   \
     64 /* ordinals of a process; behind them one place for memory whose GPU is not known */
-#define LOOK_NS 20000 /* between two looks at a completion queue */
+#define POLL_NS 20000 /* between two checks of a completion queue */
 #define HOST_LEN                                                                                   \
     4096        /* of its own page: registered memory is kept from forked children, page by page */
 #define BACK 64 /* where in it what is read comes to */
@@ -65,7 +65,7 @@ struct r2_reach {
     struct {
         pthread_mutex_t lock;
         uint8_t result[GPUS_MAX + 1][WAYS]; /* enum result */
-        uint8_t said[GPUS_MAX + 1];
+        uint8_t logged[GPUS_MAX + 1];
         struct test test;
     } nic[IB_MAX_NICS];
 };
@@ -211,7 +211,7 @@ static int post(struct test *t, enum step step)
 }
 
 /* What has come back. UNKNOWN: not all yet. @status: of the completion that refuses it. */
-static enum result look(struct test *t, enum ibv_wc_status *status)
+static enum result poll_test(struct test *t, enum ibv_wc_status *status)
 {
     struct ibv_wc wc;
     int n = ibv_poll_cq(t->qp.cq, 1, &wc);
@@ -236,16 +236,16 @@ static bool nic_is_well(const struct r2_reach *r, int nic)
     return ib_nic_state_get(&r->inst->nics.nic[nic]) == IB_NIC_UP;
 }
 
-static void say(struct r2_reach *r, int nic, const struct test *t, const char *why)
+static void log_result(struct r2_reach *r, int nic, const struct test *t, const char *why)
 {
-    if (!r->nic[nic].said[t->gpu]) {
+    if (!r->nic[nic].logged[t->gpu]) {
         R2_WARN(
             "NIC %s registers memory of GPU %d and does not reach it (%s): it carries nothing to "
             "or from that GPU. PCIe access control (ACS) or an IOMMU between them is the usual "
             "reason",
             r->inst->nics.nic[nic].name, t->gpu < GPUS_MAX ? t->gpu : -1, why);
         r2_log_flush();
-        r->nic[nic].said[t->gpu] = 1;
+        r->nic[nic].logged[t->gpu] = 1;
     }
 }
 
@@ -261,17 +261,17 @@ static int conclude(struct r2_reach *r, int nic, uint64_t limit)
     enum result found;
     int step = t->step, again;
 
-    while ((found = look(t, &status)) == UNKNOWN) {
+    while ((found = poll_test(t, &status)) == UNKNOWN) {
         if (t->step != step) { /* it answers: so it has its time for the next one, too */
             step = t->step;
             limit = R2_REACH_NS;
             since = r2_now(r->inst);
         } else if (r2_elapsed(r2_now(r->inst), since) < limit) {
-            env->wait(env->arg, LOOK_NS);
+            env->wait(env->arg, POLL_NS);
         } else if (t->step != ASK) {
             t->late = 1;
-            say(r, nic, t, "it has not answered yet");
-            return EIO; /* looked at again with the next memory */
+            log_result(r, nic, t, "it has not answered yet");
+            return EIO; /* checked again with the next memory */
         } else {
             found = UNTESTED; /* no loop, or the NIC hangs, which is found by who waits for it */
             break;
@@ -281,9 +281,9 @@ static int conclude(struct r2_reach *r, int nic, uint64_t limit)
         found = UNKNOWN; /* the first one may have had another reason, as when somebody breaks all
                             queue pairs of the NIC, or the user's memory is gone */
     } else if (found == REFUSES) {
-        say(r, nic, t,
-            status ? r->inst->nics.v->wc_status_str(status)
-                   : "what was written is not what is read");
+        log_result(r, nic, t,
+                   status ? r->inst->nics.v->wc_status_str(status)
+                          : "what was written is not what is read");
     } else if (found == UNTESTED) {
         R2_INFO("NIC %s does not answer itself: whether it reaches memory of a GPU is not known",
                 r->inst->nics.nic[nic].name);
@@ -322,8 +322,8 @@ static int begin(struct r2_reach *r, int nic, const struct ib_mr *mr, const stru
     return rc;
 }
 
-static int ask(struct r2_reach *r, int nic, const struct ib_mr *mr, const struct ibv_mr *m, int gpu,
-               int way)
+static int check(struct r2_reach *r, int nic, const struct ib_mr *mr, const struct ibv_mr *m,
+                 int gpu, int way)
 {
     struct test *t = &r->nic[nic].test;
 
@@ -342,7 +342,7 @@ static int ask(struct r2_reach *r, int nic, const struct ib_mr *mr, const struct
     return r->nic[nic].result[gpu][way] == REFUSES ? EIO : 0;
 }
 
-int r2_reach_ask(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m)
+int r2_reach_check(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m)
 {
     struct r2_reach *r = arg;
     int way = mr->dmabuf_fd >= 0 ? BY_DMABUF : BY_ADDRESS, gpu, rc;
@@ -352,7 +352,7 @@ int r2_reach_ask(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr
     }
     gpu = gpu_of(r, mr->addr);
     pthread_mutex_lock(&r->nic[nic].lock);
-    rc = ask(r, nic, mr, m, gpu, way);
+    rc = check(r, nic, mr, m, gpu, way);
     pthread_mutex_unlock(&r->nic[nic].lock);
     return rc;
 }

@@ -36,6 +36,6 @@ void r2_reach_destroy(struct r2_reach *r);
  * for the first memory of a GPU, or while the NIC has not answered for the last one.
  */
 #define R2_REACH_NS (200 * 1000000ull)
-int r2_reach_ask(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m);
+int r2_reach_check(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m);
 
 #endif

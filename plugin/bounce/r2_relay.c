@@ -110,7 +110,7 @@ static void lane_put(void *arg, int p, struct ib_relay_lane *lane)
     pool->state = lane->broken || lane->lost ? -1 : pool->state;
     pthread_mutex_unlock(&r->lock);
     atomic_store_explicit(&pool->wanted, 0,
-                          memory_order_relaxed); /* who still waits says so again */
+                          memory_order_relaxed); /* who still waits announces it again */
 }
 
 /* --- making --- */

@@ -173,7 +173,7 @@ struct fo_bye_ok {
     uint32_t dst, src;
 };
 
-#define FO_PROBE_ASK                                                                               \
+#define FO_PROBE_REQUEST                                                                           \
     1 /* answer: I do not know yet that you are connected to this incarnation, or whether your end \
          is in order */
 #define FO_PROBE_BACK   2 /* my NIC has come back */
@@ -184,7 +184,7 @@ struct fo_bye_ok {
     4 /* nothing here is connected to your incarnation @for_inc any more; no address */
 
 struct fo_probe {
-    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t nic, peer_nic; /* of who sends it; of who is addressed */
     uint8_t flags;
     uint32_t inc;     /* incarnation of my queue pair, never 0 */
     uint32_t for_inc; /* of yours that mine is connected to, 0: none yet */
@@ -200,8 +200,8 @@ struct fo_news_ok { /* the word that it answers */
     uint64_t version, origin;
 };
 
-#define FO_LOCATE_ASK   1 /* tell me yours */
-#define FO_LOCATE_FINAL 2 /* this is all that I will find out */
+#define FO_LOCATE_REQUEST 1 /* tell me yours */
+#define FO_LOCATE_FINAL   2 /* this is all that I will find out */
 
 #define FO_LOCATE_AUX 4
 
@@ -212,9 +212,9 @@ struct fo_locate_aux { /* a port that my NIC asked */
 };
 
 struct fo_locate {
-    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t nic, peer_nic; /* of who sends it; of who is addressed */
     uint8_t flags;
-    uint32_t id;     /* case number of who says it */
+    uint32_t id;     /* case number of who sends it */
     uint32_t for_id; /* case of the addressed process that this answers, 0: none */
     struct probe_end end;
     uint8_t direct; /* enum probe_outcome, of the pair itself */
@@ -234,10 +234,10 @@ struct fo_want {
     uint64_t seq;
 };
 
-#define FO_LOAD_ASK 1 /* answer with your own; the numbers mean nothing */
+#define FO_LOAD_REQUEST 1 /* answer with your own; the numbers mean nothing */
 
 struct fo_load {           /* of all processes of the host together */
-    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t nic, peer_nic; /* of who sends it; of who is addressed */
     uint8_t flags;
     uint64_t moved;  /* bytes sent and acknowledged, and bytes received; only differences mean
                         something */
@@ -245,7 +245,7 @@ struct fo_load {           /* of all processes of the host together */
     uint64_t front;  /* ... of these, those of the message that comes next on each queue pair */
     uint64_t age;    /* ns since it moved last; UINT64_MAX: never */
     uint64_t rate;   /* bytes/s, the best seen; 0: not measured */
-    uint64_t at;     /* ns, clock of who says it; only differences mean something */
+    uint64_t at;     /* ns, clock of who sends it; only differences mean something */
 };
 
 struct fo_failback { /* FAILBACK, FAILBACK_OK */
@@ -288,7 +288,7 @@ union fo_body {
     struct fo_open open;
     struct fo_drain drain;
     struct fo_want want;
-    struct probe_word news;
+    struct probe_report news;
     struct fo_news_ok news_ok;
     struct fo_locate locate;
     struct fo_load load;

@@ -153,10 +153,10 @@ static const struct fo_field drain_fields[] = {F(fo_drain, nics), F(fo_drain, ge
 /* 124 bytes. Every byte of it is the same wherever it goes: nothing is put right on the way, what
  * is wrong is refused. */
 static const struct fo_field news_fields[] = {
-    F(probe_word, subject.a),  F(probe_word, subject.b), F(probe_word, subject.pa),
-    F(probe_word, subject.pb), F(probe_word, version),   F(probe_word, origin),
-    F(probe_word, since_ms),   F(probe_word, blame),     F(probe_word, confidence),
-    BYTES(probe_word, gid),    BYTES(probe_word, host),  BYTES(probe_word, nic)};
+    F(probe_report, subject.a),  F(probe_report, subject.b), F(probe_report, subject.pa),
+    F(probe_report, subject.pb), F(probe_report, version),   F(probe_report, origin),
+    F(probe_report, since_ms),   F(probe_report, blame),     F(probe_report, confidence),
+    BYTES(probe_report, gid),    BYTES(probe_report, host),  BYTES(probe_report, nic)};
 
 static const struct fo_field news_ok_fields[] = {
     F(fo_news_ok, subject.a),  F(fo_news_ok, subject.b), F(fo_news_ok, subject.pa),
@@ -277,7 +277,7 @@ static int failback_valid(const union fo_body *b)
 
 static int news_valid(const union fo_body *b)
 {
-    return probe_word_valid(&b->news);
+    return probe_report_is_valid(&b->news);
 }
 
 static int news_ok_valid(const union fo_body *b)

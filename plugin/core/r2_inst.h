@@ -29,7 +29,7 @@ struct r2_loopback;
 struct r2_counters;
 struct r2_case;
 struct r2_verdicts;
-struct r2_look;
+struct r2_port_refresh;
 struct r2_nic_load;
 struct r2_failback_file;
 struct r2_slow;
@@ -58,7 +58,7 @@ enum r2_setup {
     R2_SETUP_S_BUILD, /* S: queue pairs are being built and connected */
     R2_SETUP_S_CONF,  /* S: CONF is out, repeated until READY */
     R2_SETUP_R_BUILD, /* R: queue pairs are being built */
-    R2_SETUP_R_REP,   /* R: REP is out, repeated when asked */
+    R2_SETUP_R_REP,   /* R: REP is out, repeated when requested */
     R2_SETUP_R_MOVE,  /* R: queue pairs are being connected */
     R2_SETUP_DONE,
     R2_SETUP_FAILED,
@@ -95,8 +95,9 @@ struct r2_seen {
         uint8_t kept : 1;   /* R: something complete waits for the end of its hold */
         uint32_t
             lost; /* number of the case that it was lost in, settled or not; 0: none, or a drain */
-        uint32_t held; /* R: the same while its hold keeps something open; 0: it does not */
-        uint8_t share; /* percent of the plan */
+        uint32_t
+            quarantined; /* R: the same while its quarantine keeps something open; 0: it does not */
+        uint8_t share;   /* percent of the plan */
     } path[IB_MAX_PATHS];
     uint64_t bytes; /* of incarnations that are put away */
     uint64_t replayed_bytes, replayed_parts;
@@ -119,7 +120,7 @@ struct r2_repeat {
 struct r2_permit {
     uint32_t inc[IB_MAX_PATHS]; /* the incarnation that, once over, may be followed by another; 0:
                                    none */
-    uint8_t say;                /* bit per path: the peer has not answered yet that it knows */
+    uint8_t unsent;             /* bit per path: the peer has not answered yet that it knows */
     uint8_t fresh;              /* bit per path: allowed since its return was last looked at */
     struct r2_repeat repeat;
 };
@@ -128,8 +129,8 @@ struct r2_permit {
 struct r2_comm_list {
     struct r2_comm *hash_next, *all_next, *kick_next, *accept_next;
     int kicked;
-    int looks; /* threads of NCCL that look at it (r2_reg.c): it is not freed meanwhile */
-    int going; /* it is about to be freed: nobody looks at it any more */
+    int visits; /* threads of NCCL that read it (r2_reg.c): it is not freed meanwhile */
+    int going;  /* it is about to be freed: nobody reads it any more */
 };
 
 struct r2_comm {
@@ -168,7 +169,7 @@ struct r2_comm {
     } far;                                   /* the peer's names */
     struct {
         uint32_t up, out; /* paths that were up, that waited for the administrator */
-    } shown;              /* after its last step: for the board's rows */
+    } shown;              /* after its last step: for the rows in the host registry */
     uint8_t qp_lost;      /* bit per path: its queue pair failed before the path came up */
     struct r2_permit permit;
     struct r2_seen seen;
@@ -203,38 +204,39 @@ struct r2_peer {
     struct {
         uint32_t
             dead_gen[IB_MAX_NICS]; /* of the peer's NICs: incarnations that began before are over */
-        uint32_t gen[IB_MAX_NICS]; /* of our NICs: to be told */
+        uint32_t gen[IB_MAX_NICS]; /* of our NICs: to be announced */
         uint32_t mask;             /* NIC_DOWN not answered yet */
         struct r2_repeat repeat;
     } down; /* r2_dispatch.c */
     struct {
-        uint32_t nics; /* of the peer's NICs */
-        uint32_t gen;  /* ... as it said by this number */
-        uint8_t heard; /* it has said any */
-        uint8_t say;   /* DRAIN of ours not answered yet */
+        uint32_t nics;  /* of the peer's NICs */
+        uint32_t gen;   /* ... as it announced by this number */
+        uint8_t heard;  /* any has come */
+        uint8_t unsent; /* DRAIN of ours not answered yet */
         struct r2_repeat repeat;
     } drain; /* r2_drain.c */
     struct {
         int no;                  /* as neighbour in probe_gossip; -1: none yet, or one too many */
-        uint8_t more;            /* not all words had room in the latest message */
+        uint8_t more;            /* not all reports had room in the latest message */
         uint8_t blamed;          /* a verdict of ours blames its process or host, until it speaks */
         uint64_t blamed_until;   /* when it spoke again, ns; 0: it was never blamed */
         struct r2_repeat repeat; /* real time, ns */
     } gossip;                    /* r2_gossip.c */
     struct {
-        uint64_t lost;                  /* since when there is no channel to it, ns; 0: it stands */
-        uint64_t owed_since, owed_at;   /* when the first and the last message of a row that
-                                           brought none of its own were given to the channel, ns; 0:
-                                           none was */
-        uint64_t asked_since, asked_at; /* ... when a question that is always answered went with one
-                                           of them first, and last, ns; 0: none did */
-        uint64_t deaf_until; /* it has said over a NIC that it hears nothing by the channel, ns */
-        uint64_t hello_at;   /* it was asked for a sign of life, ns; 0 */
-        uint32_t words;      /* messages of its own, by any way */
-        unsigned turn;       /* messages to it over NICs */
-        uint8_t inband_said; /* that NICs are used */
-        uint8_t said;        /* ... has been said */
-    } channel;               /* r2_peer.c, r2_inband.c */
+        uint64_t lost;                /* since when there is no channel to it, ns; 0: it stands */
+        uint64_t owed_since, owed_at; /* when the first and the last message of a row that
+                                         brought none of its own were given to the channel, ns; 0:
+                                         none was */
+        uint64_t requested_since, requested_at; /* ... when a request that is always answered went
+                                           with one of them first, and last, ns; 0: none did */
+        uint64_t
+            deaf_until; /* it has announced over a NIC that it hears nothing by the channel, ns */
+        uint64_t hello_at;     /* it was asked for a sign of life, ns; 0 */
+        uint32_t messages;     /* messages of its own, by any way */
+        unsigned turn;         /* messages to it over NICs */
+        uint8_t inband_logged; /* that NICs are used */
+        uint8_t logged;        /* ... has been logged */
+    } channel;                 /* r2_peer.c, r2_inband.c */
     struct {
         size_t len;
         uint8_t buf[R2_OOB_MAX_MESSAGE];
@@ -247,8 +249,8 @@ struct r2_peer {
 struct r2_drain_file {
     struct r2_rundir_stamp stamp;
     uint32_t nics;
-    char why[IB_MAX_NICS][R2_DRAIN_WHY]; /* the administrator's words about each of them */
-    int said;                            /* that it cannot be read now */
+    char why[IB_MAX_NICS][R2_DRAIN_WHY]; /* the administrator's text about each of them */
+    int logged;                          /* that it cannot be read now */
 };
 
 struct r2_subscriber;
@@ -302,10 +304,10 @@ struct r2_inst {
     struct r2_peer *peers;
     struct r2_pair *pairs; /* r2_pair.h */
     struct {
-        struct r2_look *look; /* of each NIC */
-        uint64_t look_at;     /* ns, next look at all ports */
-        int looks;            /* there are connections, so that ports are read every NCCL_R2_LOOK */
-        uint64_t removal_at, removal_since; /* next look whether a failed device is gone; ns, since
+        struct r2_port_refresh *refresh; /* of each NIC */
+        uint64_t poll_at;                /* ns, next read of all ports */
+        int polls; /* there are connections, so that ports are read every NCCL_R2_LOOK */
+        uint64_t removal_at, removal_since; /* next check whether a failed device is gone; ns, since
                                                when. since 0: now */
     } ports;                                /* r2_port_monitor.c */
     struct {
@@ -314,9 +316,9 @@ struct r2_inst {
     } reconnect;          /* r2_reconnect.c */
     struct {
         uint64_t clock;           /* ns, stands still while the process does not run */
-        uint64_t tick;            /* ... when the connections are looked at next */
+        uint64_t tick;            /* ... when the connections are checked next */
         uint64_t at, last;        /* the next step and the last one, real time */
-        int asked;                /* a probe went out, its answer is looked for soon */
+        int probing;              /* a probe went out, its answer is looked for soon */
         struct r2_nic_load *load; /* of each NIC; r2_load.h */
     } watch;                      /* r2_watch.c */
     struct {
@@ -334,13 +336,13 @@ struct r2_inst {
         struct r2_case *cases;        /* R2_CASES; r2_locate.h */
         uint32_t case_id;             /* of the latest */
         struct probe_gossip *gossip;
-        uint64_t origin;              /* of our words: the first half of this process' name */
+        uint64_t origin;              /* of our reports: the first half of this process' name */
         struct r2_verdicts *verdicts; /* r2_verdict.h */
-        int crowded;                  /* said that there are more peers than can be told */
+        int crowded;                  /* logged that there are more peers than can be notified */
     } diagnosis; /* which part broke, and what the job knows of it; r2_locate.c, r2_gossip.c */
     struct {
-        char run_dir[256];              /* empty: none */
-        struct r2_host_registry *board; /* NULL: none */
+        char run_dir[256];                 /* empty: none */
+        struct r2_host_registry *registry; /* NULL: none */
         int rung, rows_changed;
         uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process spoke of the NIC; 0 */
         uint64_t lives_lost[IB_MAX_NICS];
@@ -358,7 +360,7 @@ struct r2_inst {
     struct {
         int qps;           /* that there are fewer queue pairs than wanted */
         uint32_t left_out; /* bit per NIC: that it is no backup, though it could be */
-    } said;                /* r2_setup.c */
+    } logged;              /* r2_setup.c */
     struct {
         uint64_t unknown_records, bad_messages, foreign_messages;
     } refused; /* r2_dispatch.c */

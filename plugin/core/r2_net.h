@@ -44,7 +44,7 @@ struct r2_inst_params {
                                  size_t why_len);
     void *oob_arg;
     const char *host;               /* name in logs */
-    const char *run_dir;            /* NULL: no board, no drain files, no statistics */
+    const char *run_dir;            /* NULL: no host registry, no drain files, no statistics */
     const struct r2_job *job;       /* NULL: not known */
     const struct topo *topo;        /* of this host, not kept; NULL: not known */
     const struct ib_copy_ops *copy; /* engine for NCCL_R2_RELAY, and its argument; NULL: none. They
@@ -60,13 +60,13 @@ struct r2_inst_params {
 struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len);
 
 /*
- * For the end of the process: stops the service thread and flushes last words (P28). Frees nothing,
- * since NCCL's threads may still be inside; what they call from now on makes no progress. -1 when a
- * driver keeps the service thread. Blocks up to T_exit.
+ * For the end of the process: stops the service thread and flushes last messages (P28). Frees
+ * nothing, since NCCL's threads may still be inside; what they call from now on makes no progress.
+ * -1 when a driver keeps the service thread. Blocks up to T_exit.
  */
-int r2_inst_last_words(struct r2_inst *inst);
+int r2_inst_exit_notify(struct r2_inst *inst);
 
-/* Last words, then frees what is not stuck in a driver. Blocks up to twice T_exit. Not with NCCL
+/* Last messages, then frees what is not stuck in a driver. Blocks up to twice T_exit. Not with NCCL
  * inside. */
 void r2_inst_destroy(struct r2_inst *inst);
 

@@ -12,7 +12,7 @@
 
 #include "r2_inst.h"
 
-struct probe_word;
+struct probe_report;
 
 #define R2_CAUSE_EVIDENCE 18 /* lines */
 #define R2_CAUSE_COUNTERS 28
@@ -48,7 +48,7 @@ enum r2_nic_change {
 };
 
 enum r2_pair_verdict {
-    R2_PAIR_SILENT,   /* a question that counts was not answered for @ns */
+    R2_PAIR_SILENT,   /* a probe that counts was not answered for @ns */
     R2_PAIR_ANSWERED, /* one was answered */
     R2_PAIR_FIRST,    /* ... the first one over its present queue pair */
     R2_PAIR_GOOD      /* it has failed, and has answered since for as long as it must */
@@ -70,12 +70,12 @@ struct r2_subscriber {
     void (*on_peer_silent)(struct r2_inst *inst, struct r2_peer *peer);
     /* The peer of @pair says what has moved over its NIC. No gate held. */
     void (*on_load)(struct r2_pair *pair, const struct probe_load *there);
-    /* The watchdog takes a turn: probes have been read. @tick: ns between two looks at the
+    /* The watchdog takes a turn: probes have been read. @tick: ns between two checks of the
      * connections, one of which follows; 0: none does. Who waits for an answer to come soon sets
      * inst->watch.asked. */
     void (*on_watch)(struct r2_inst *inst, uint64_t now, uint64_t tick);
     /* A health report that is new here; @who sent it, NULL for SELF. */
-    void (*on_report)(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+    void (*on_report)(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,
                       const char *who);
     /* Which paths of @c others advise against has changed. Gate held. */
     void (*on_advice)(struct r2_comm *c);

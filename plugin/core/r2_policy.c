@@ -1,18 +1,18 @@
 #include "r2_policy.h"
 
-int r2_failback_may(enum r2_failback policy, int said, int any)
+int r2_failback_may(enum r2_failback policy, int commanded, int any)
 {
     switch (policy) {
     case R2_FAILBACK_AUTO:
         return 1;
     case R2_FAILBACK_MANUAL:
-        return said || !any; /* a connection without any path takes what comes back */
+        return commanded || !any; /* a connection without any path takes what comes back */
     default:
         return 0;
     }
 }
 
-int r2_failback_said(const struct r2_comm *c, int p)
+int r2_failback_is_commanded(const struct r2_comm *c, int p)
 {
     return c->permit.inc[p] == c->link.path[p].inc || c->fo.path[p].why.fault == IB_FAULT_ADMIN;
 }
@@ -22,7 +22,7 @@ int r2_failback_allows(const struct r2_comm *c, int p)
     uint32_t pair = ib_link_pair(&c->link, p), up = c->link.up & ~(1u << p);
 
     /* queue pairs of one NIC pair go together: where one stands, the others may */
-    return r2_failback_may((enum r2_failback)c->inst->cfg.failback, r2_failback_said(c, p),
+    return r2_failback_may((enum r2_failback)c->inst->cfg.failback, r2_failback_is_commanded(c, p),
                            (up & ~pair) != 0 && (up & pair) == 0);
 }
 

@@ -60,7 +60,7 @@ int r2_comm_leaves(struct r2_comm *c)
     int going;
 
     pthread_mutex_lock(&c->inst->lock);
-    going = c->list.going = c->list.looks == 0;
+    going = c->list.going = c->list.visits == 0;
     pthread_mutex_unlock(&c->inst->lock);
     return going;
 }

@@ -35,7 +35,7 @@ struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob);
  * inst->post first (P30). */
 void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
                   const union fo_body *body);
-/* Service thread. Every peer is to be told that our NIC is down (P29). */
+/* Service thread. Every peer is to be notified that our NIC is down (P29). */
 void r2_peers_nic_down(struct r2_inst *inst, int nic);
 
 #endif

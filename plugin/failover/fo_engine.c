@@ -207,7 +207,7 @@ bool fo_may_return(const struct fo_conn *fc, int p)
 
     int settled = fp->settled || (fc->rx && !r2_rule(R2_RULE_SETTLED));
 
-    if (fp->state != FO_FENCED || !settled || fp->again || fp->soft || fp->hold_until ||
+    if (fp->state != FO_FENCED || !settled || fp->again || fp->soft || fp->quarantine_until ||
         fp->fence.job.busy ||
         (fp->fence.stage != IB_FENCE_HARD && fp->fence.stage != IB_FENCE_IDLE)) {
         return 0;
@@ -437,7 +437,7 @@ void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now)
         fp->stopped_at = now;
     }
     if (fc->rx) {
-        ib_recv_hold_peer_stopped(fc->rx, p);
+        ib_recv_quarantine_peer_stopped(fc->rx, p);
     }
 }
 

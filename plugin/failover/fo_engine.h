@@ -1,7 +1,7 @@
 /*
- * Settlement of the incarnations of one connection's paths (protocol section 5): who is told what,
- * when an incarnation is closed, when parts are retransmitted, when a hold ends, when the
- * connection gives up.
+ * Settlement of the incarnations of one connection's paths (protocol section 5): who is notified of
+ * what, when an incarnation is closed, when parts are retransmitted, when a quarantine ends, when
+ * the connection gives up.
  *
  * Guarded by the connection's gate. fo_fault() may be called on NCCL's thread (from the transport's
  * error branch); everything that talks to the peer happens in fo_step() and the fo_on_* functions,
@@ -27,25 +27,25 @@ struct fo_path {
     uint64_t down_since;
     uint64_t send_at; /* next repetition of what is unanswered */
     uint64_t interval;
-    uint64_t acked_at_down; /* tells whether anything has moved since */
-    uint64_t hold_until;    /* R: the hold of a soft fence, or of GPU memory (P17), ends then;
-                               UINT64_MAX: only with proof; 0: no hold */
-    uint64_t stopped_at;    /* ns, when peer_stopped became known */
-    uint8_t peer_stopped;   /* the peer is known to post nothing on it any more */
-    uint8_t peer_soft;      /* the peer's fence was soft */
-    uint8_t snapshot;       /* S: FENCED is here, kept in snap until our own fence has ended */
-    uint8_t settled;        /* S: taken up. R: S said SETTLED */
-    uint8_t lost;           /* S: the ledger lacks what was reported done (NCCL_R2_ACK=cqe) */
-    uint8_t again;          /* R: S asked for the ledger after it was sent */
-    uint8_t soft;           /* our fence closed softly and is not proved since */
-    uint8_t
-        peer_reason; /* enum ib_fault: its port or device has failed, as the peer says; else NONE */
-    uint8_t told;    /* R: S has said what the incarnation may still bring (P35) */
+    uint64_t acked_at_down;    /* tells whether anything has moved since */
+    uint64_t quarantine_until; /* R: the quarantine of a soft fence, or of GPU memory (P17), ends
+                            then; UINT64_MAX: only with proof; 0: no quarantine */
+    uint64_t stopped_at;       /* ns, when peer_stopped became known */
+    uint8_t peer_stopped;      /* the peer is known to post nothing on it any more */
+    uint8_t peer_soft;         /* the peer's fence was soft */
+    uint8_t snapshot;          /* S: FENCED is here, kept in snap until our own fence has ended */
+    uint8_t settled;           /* S: taken up. R: SETTLED has come */
+    uint8_t lost;              /* S: the ledger lacks what was reported done (NCCL_R2_ACK=cqe) */
+    uint8_t again;             /* R: S asked for the ledger after it was sent */
+    uint8_t soft;              /* our fence closed softly and is not proved since */
+    uint8_t peer_reason; /* enum ib_fault: its port or device has failed, as the peer announces;
+                            else NONE */
+    uint8_t live_known;  /* R: S has announced what the incarnation may still bring (P35) */
     struct fo_fenced *snap;
     /*
      * Parts that the incarnation may still bring to R. S: as it went DOWN; never changed, and what
-     * S says. R: the same, as S has said it before the close; where S had not, the ledger of the
-     * close, which S's word is compared with when it comes.
+     * S announces. R: the same, as S has announced it before the close; where S had not, the ledger
+     * of the close, which S's report is compared with when it comes.
      */
     struct r2_parts live;
 };
@@ -72,10 +72,10 @@ struct fo_conn {
     uint32_t self, peer; /* numbers of the connection at either end */
     const char *label;   /* for logs: "send 3 n0/fab1 -> n1" */
     enum fo_peer_bye peer_bye;
-    int closing;         /* our end is closed: faults are no evidence and need no words */
+    int closing;         /* our end is closed: faults are no evidence and need no report */
     int quiet;           /* nothing is posted any more */
     uint32_t drain_ends; /* S: drained paths whose incarnations may end */
-    uint64_t drain_wait; /* ns until they are looked at again */
+    uint64_t drain_wait; /* ns until they are checked again */
     int over;            /* the queue pairs are going: no fence is begun or stepped any more */
     uint64_t bye_total;  /* R: S had started all messages below when it closed */
     uint64_t bye_at;     /* ns, when the peer's BYE came */
@@ -89,10 +89,10 @@ struct fo_conn {
     char why[256];
     uint8_t code; /* enum probe_code, with @error: what its paths have suffered says, by itself;
                      NONE: nothing failed */
-    uint8_t code_theirs;  /* ... and it is the peer's port or device */
-    uint8_t peer_code;    /* likewise: what the peer said when it ended */
-    uint8_t by_peer;      /* with @error: it ended because the peer did, and had a path */
-    uint8_t bye_code;     /* enum probe_code: what the peer says, as long as @error is not set */
+    uint8_t code_theirs; /* ... and it is the peer's port or device */
+    uint8_t peer_code;   /* likewise: what the peer announced when it ended */
+    uint8_t by_peer;     /* with @error: it ended because the peer did, and had a path */
+    uint8_t bye_code; /* enum probe_code: what the peer announces, as long as @error is not set */
     char last_fault[160]; /* of the path that went down last, for the reason when none is left */
     uint64_t switches;
 };
@@ -106,7 +106,7 @@ void fo_conn_free(struct fo_conn *fc);
 void fo_path_up(struct fo_conn *fc, int p);
 void fo_path_never(struct fo_conn *fc, int p);
 /* It may stand at the peer, but never will here: an ordinary end, with @info, so that the peer is
- * told and answers. */
+ * notified and answers. */
 void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info);
 /* Whether everything about the present incarnation of (p) is over at this end, so that the next one
  * may begin (P23). */
@@ -122,8 +122,8 @@ void fo_incarnation_superseded(struct fo_conn *fc, int p);
 /* All paths are up or never will be: fewer than NCCL_R2_MIN_NICS end the connection. */
 void fo_check_paths(struct fo_conn *fc);
 
-/* A fault was seen or told. The first one wins; later ones of the same incarnation are ignored. Any
- * thread that holds the gate. */
+/* A fault was seen or announced. The first one wins; later ones of the same incarnation are
+ * ignored. Any thread that holds the gate. */
 void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info);
 
 /* Does what can be done; returns the time (ns) of the next step, UINT64_MAX for none. */

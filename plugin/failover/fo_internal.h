@@ -33,12 +33,12 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now);
 
 /* --- fo_live.c --- */
 
-/* S: its word on the dead incarnation of (p) (P35). */
-void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out);
+/* S: its report on the dead incarnation of (p) (P35). */
+void fo_live_report(struct fo_conn *fc, int p, struct r2_parts *out);
 /* R: that word, which is the same whenever it is said: the first one counts. S: nothing. */
 void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live);
-/* R, as the incarnation of (p) is closed: sets the holds. Returns how many messages a hard fence
- * holds (P17). */
-int fo_live_hold(struct fo_conn *fc, int p);
+/* R, as the incarnation of (p) is closed: sets the quarantines. Returns how many messages a hard
+ * fence holds (P17). */
+int fo_live_quarantine(struct fo_conn *fc, int p);
 
 #endif

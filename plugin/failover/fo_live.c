@@ -1,10 +1,10 @@
-/* What of a dead incarnation may still reach R (P35): S says it, and R holds back the done of
+/* What of a dead incarnation may still reach R (P35): S announces it, and R holds back the done of
  * nothing else (P17, P18). */
 #include "fo_internal.h"
 
 #include "base/r2_rules.h"
 
-void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out)
+void fo_live_report(struct fo_conn *fc, int p, struct r2_parts *out)
 {
     struct fo_path *fp = &fc->path[p];
 
@@ -19,32 +19,32 @@ void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live)
 {
     struct fo_path *fp = &fc->path[p];
 
-    if (!fc->rx || fp->told) {
+    if (!fc->rx || fp->live_known) {
         return;
     }
-    fp->told = 1;
+    fp->live_known = 1;
     if (fp->state == FO_FENCED) {
-        ib_recv_hold_only(fc->rx, p, live, &fp->live);
+        ib_recv_quarantine_only(fc->rx, p, live, &fp->live);
     } else {
         fp->live = *live;
         ib_recv_live(fc->rx, p, &fp->live);
     }
 }
 
-int fo_live_hold(struct fo_conn *fc, int p)
+int fo_live_quarantine(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
     int held = 0;
 
     if (fp->soft) {
-        ib_recv_hold(fc->rx, p);
+        ib_recv_quarantine(fc->rx, p);
         if (fp->peer_stopped || fc->peer_bye) {
-            ib_recv_hold_peer_stopped(fc->rx, p);
+            ib_recv_quarantine_peer_stopped(fc->rx, p);
         }
     } else {
-        held = ib_recv_hold_gpu(fc->rx, p);
+        held = ib_recv_quarantine_gpu(fc->rx, p);
     }
-    if (!fp->told) {
+    if (!fp->live_known) {
         fp->live.n = (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &fp->live.base, fp->live.mask,
                                                   R2_LEDGER_WINDOW);
     }

@@ -1,5 +1,5 @@
-/* How one incarnation is settled: fences and holds step by step, what is said to the peer until it
- * answers, what the peer says. */
+/* How one incarnation is settled: fences and quarantines step by step, what is said to the peer
+ * until it answers, what the peer announces. */
 #include "fo_internal.h"
 
 #include <stdbool.h>
@@ -50,7 +50,7 @@ static void take_up(struct fo_conn *fc, int p)
 }
 
 /* What R waits for does not come, whenever NCCL closes here: R ends now. */
-static void say_lost(struct fo_conn *fc)
+static void send_lost(struct fo_conn *fc)
 {
     union fo_body b;
 
@@ -60,7 +60,7 @@ static void say_lost(struct fo_conn *fc)
     fc->ops.emit(fc->ops.arg, FO_MSG_BYE, &b);
 }
 
-static void say_settled(struct fo_conn *fc, int p)
+static void send_settled(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
     union fo_body b = {.settled = {.dst = fc->peer,
@@ -69,21 +69,21 @@ static void say_settled(struct fo_conn *fc, int p)
                                    .path = (uint8_t)p,
                                    .flags = fp->soft ? FO_FLAG_SOFT : 0}};
 
-    fo_live_say(fc, p, &b.settled.live);
+    fo_live_report(fc, p, &b.settled.live);
     fc->ops.emit(fc->ops.arg, FO_MSG_SETTLED, &b);
     if (fp->lost) {
-        say_lost(fc); /* with each SETTLED, which answers until R has heard */
+        send_lost(fc); /* with each SETTLED, which answers until R has heard */
     }
 }
 
 /* A removed device starts no DMA any more; what had left it lands within T_pcie. */
-static void removal_bounds_hold(struct fo_conn *fc, int p, uint64_t now)
+static void removal_bounds_quarantine(struct fo_conn *fc, int p, uint64_t now)
 {
     uint64_t until = now + FO_MS(fo_cfg(fc)->t_pcie_ms);
 
     if (atomic_load_explicit(&fc->path[p].fence.job_gone, memory_order_acquire) &&
-        fc->path[p].hold_until > until) {
-        fc->path[p].hold_until = until;
+        fc->path[p].quarantine_until > until) {
+        fc->path[p].quarantine_until = until;
     }
 }
 
@@ -92,7 +92,7 @@ static enum ib_send_close how_closed(const struct fo_conn *fc, int p)
     if (!fc->path[p].soft || fc->peer_bye) {
         return IB_SEND_CLOSE_HARD;
     }
-    return fc->path[p].fence.quiet_at == UINT64_MAX ? IB_SEND_CLOSE_SOFT : IB_SEND_CLOSE_TOLD;
+    return fc->path[p].fence.quiet_at == UINT64_MAX ? IB_SEND_CLOSE_SOFT : IB_SEND_CLOSE_FLUSHED;
 }
 
 /* Our fence has just closed the incarnation. */
@@ -112,42 +112,42 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
         ib_send_incarnation_closed(fc->tx, p, fc->link->path[p].inc, how_closed(fc, p));
         if (fp->snapshot) {
             take_up(fc, p);
-            say_settled(fc, p);
+            send_settled(fc, p);
         }
         return;
     }
     ib_ack_flush_closed(fc->rx, p);
-    held = fo_live_hold(fc, p);
+    held = fo_live_quarantine(fc, p);
     if (fp->soft) {
         /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in
          * the fabric */
-        fp->hold_until = fc->peer_bye ? now + FO_MS(fo_cfg(fc)->t_packet_ms) : UINT64_MAX;
-        removal_bounds_hold(fc, p, now);
+        fp->quarantine_until = fc->peer_bye ? now + FO_MS(fo_cfg(fc)->t_packet_ms) : UINT64_MAX;
+        removal_bounds_quarantine(fc, p, now);
     } else if (held) {
-        fp->hold_until = now + FO_MS(fo_cfg(fc)->t_pcie_ms); /* P17 */
+        fp->quarantine_until = now + FO_MS(fo_cfg(fc)->t_pcie_ms); /* P17 */
     }
 }
 
-/* A soft hold; for memory of a GPU the time of PCIe follows (P17). */
-static void end_hold(struct fo_conn *fc, int p, const char *how)
+/* A soft quarantine; for memory of a GPU the time of PCIe follows (P17). */
+static void end_quarantine(struct fo_conn *fc, int p, const char *how)
 {
     struct fo_path *fp = &fc->path[p];
-    int pcie = fc->rx && fp->soft && ib_recv_hold_gpu_only(fc->rx, p) > 0;
+    int pcie = fc->rx && fp->soft && ib_recv_quarantine_gpu_only(fc->rx, p) > 0;
 
     fp->soft = 0;
-    fp->hold_until = pcie ? ib_link_now(fc->link) + FO_MS(fo_cfg(fc)->t_pcie_ms) : 0;
+    fp->quarantine_until = pcie ? ib_link_now(fc->link) + FO_MS(fo_cfg(fc)->t_pcie_ms) : 0;
     if (fc->tx) {
         ib_send_soft_over(fc->tx, p);
     } else if (!pcie) {
-        ib_recv_hold_over(fc->rx, p);
+        ib_recv_quarantine_end(fc->rx, p);
     }
     R2_INFO("%s path %d life %u: hold ends, %s", fc->label, p, fc->link->path[p].inc, how);
 }
 
-/* Whether anything waits for the end of the hold of (p): else it ends unnoticed. */
-static bool is_held_for(const struct fo_conn *fc, int p)
+/* Whether anything waits for the end of the quarantine of (p): else it ends unnoticed. */
+static bool is_quarantined(const struct fo_conn *fc, int p)
 {
-    return fc->rx ? ib_recv_held(fc->rx, p) > 0 : (fc->tx->soft >> p) & 1;
+    return fc->rx ? ib_recv_quarantined(fc->rx, p) > 0 : (fc->tx->soft >> p) & 1;
 }
 
 /* A soft fence: proof, or time in place of it (P18, P19). Returns its next deadline. */
@@ -161,33 +161,33 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
 
     if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD &&
         (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
-        end_hold(fc, p, "the queue pair is quiet after all");
+        end_quarantine(fc, p, "the queue pair is quiet after all");
         if (fc->tx && fp->settled && !fc->closing && !fc->peer_bye) {
-            say_settled(fc, p); /* R's hold waits for a hard fence of ours */
+            send_settled(fc, p); /* R's quarantine waits for a hard fence of ours */
         }
         return UINT64_MAX;
     }
     if (fc->rx) {
-        removal_bounds_hold(fc, p, now);
+        removal_bounds_quarantine(fc, p, now);
     }
-    if (fc->rx && fp->hold_until != UINT64_MAX && now >= fp->hold_until) {
-        end_hold(fc, p, "the time of what was under way is over");
+    if (fc->rx && fp->quarantine_until != UINT64_MAX && now >= fp->quarantine_until) {
+        end_quarantine(fc, p, "the time of what was under way is over");
         return UINT64_MAX;
     }
     if (now >= dead && fp->settled && fp->peer_soft) {
-        if (is_held_for(fc, p)) {
+        if (is_quarantined(fc, p)) {
             R2_WARN("%s path %d: neither end could fence; released after NCCL_R2_T_DEAD", fc->label,
                     p);
         }
-        end_hold(fc, p, "time alone");
+        end_quarantine(fc, p, "time alone");
         return UINT64_MAX;
     }
     return now < dead ? fo_earlier(dead, ib_fence_deadline(&fp->fence, now))
                       : ib_fence_deadline(&fp->fence, now);
 }
 
-/* The hold is over, the queue pair still not known to be quiet: as long as it is not, the path
- * cannot return (P23). */
+/* The quarantine is over, the queue pair still not known to be quiet: as long as it is not, the
+ * path cannot return (P23). */
 static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
@@ -203,7 +203,7 @@ static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
 
 /* --- telling the peer --- */
 
-static void say_down(struct fo_conn *fc, int p)
+static void send_down(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
     const struct ib_path *path = &fc->link->path[p];
@@ -218,7 +218,7 @@ static void say_down(struct fo_conn *fc, int p)
         b.down.flags |= FO_FLAG_WANTED;
     }
     if (fc->tx) {
-        fo_live_say(fc, p, &b.down.live);
+        fo_live_report(fc, p, &b.down.live);
         b.down.flags |= fp->snapshot ? FO_FLAG_HEARD : 0;
     }
     if (fp->state == FO_FENCED) {
@@ -241,7 +241,7 @@ void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out)
     }
 }
 
-static void say_fenced(struct fo_conn *fc, int p)
+static void send_fenced(struct fo_conn *fc, int p)
 {
     union fo_body b;
 
@@ -267,7 +267,7 @@ static int unanswered(const struct fo_conn *fc, int p)
     return fp->state == FO_FENCED ? fp->again || !fp->settled : !fp->peer_stopped;
 }
 
-static uint64_t tell(struct fo_conn *fc, int p, uint64_t now)
+static uint64_t notify(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
 
@@ -279,10 +279,10 @@ static uint64_t tell(struct fo_conn *fc, int p, uint64_t now)
     }
     if (now >= fp->send_at) {
         if (fc->rx && fp->state == FO_FENCED) {
-            say_fenced(fc, p);
+            send_fenced(fc, p);
             fp->again = 0;
         } else {
-            say_down(fc, p);
+            send_down(fc, p);
         }
         fp->send_at = now + fp->interval;
         fp->interval = fp->interval * 2 < FO_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING
@@ -311,17 +311,17 @@ static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
     }
     if (fp->state == FO_FENCED && fp->soft) {
         next = step_soft(fc, p, now);
-        next = fp->hold_until ? fo_earlier(next, fp->hold_until) : next;
-    } else if (fp->state == FO_FENCED && fp->hold_until) {
-        if (now >= fp->hold_until) {
-            end_hold(fc, p, "what its NIC wrote has crossed PCIe");
+        next = fp->quarantine_until ? fo_earlier(next, fp->quarantine_until) : next;
+    } else if (fp->state == FO_FENCED && fp->quarantine_until) {
+        if (now >= fp->quarantine_until) {
+            end_quarantine(fc, p, "what its NIC wrote has crossed PCIe");
         }
-        next = fp->hold_until ? fp->hold_until : next;
+        next = fp->quarantine_until ? fp->quarantine_until : next;
     }
     if (fp->state == FO_FENCED && !fp->soft && fp->fence.stage == IB_FENCE_SOFT) {
         next = fo_earlier(next, step_late(fc, p, now));
     }
-    return fo_earlier(next, tell(fc, p, now));
+    return fo_earlier(next, notify(fc, p, now));
 }
 
 /* After the peer's BYE its queue pairs go: completions that did not come by now may never come
@@ -533,9 +533,9 @@ void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         if (!fp->peer_soft) {
             ib_send_soft_over(fc->tx, m->path);
         }
-        say_settled(fc, m->path);
+        send_settled(fc, m->path);
     } else if (fp->state == FO_DOWN) {
-        say_down(fc, m->path); /* what R need not hold it hears before our fence ends (P35) */
+        send_down(fc, m->path); /* what R need not hold it hears before our fence ends (P35) */
     }
     fc->ops.kick(fc->ops.arg);
 }
@@ -550,8 +550,8 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
     fo_peer_stopped(fc, m->path, now);
     fo_live_take(fc, m->path, &m->live);
     peer_fence(fp, fp->settled, m->flags);
-    if (fp->soft && !fp->peer_soft && fp->hold_until == UINT64_MAX) {
-        fp->hold_until = now + FO_MS(fo_cfg(fc)->t_packet_ms); /* P18 (b) */
+    if (fp->soft && !fp->peer_soft && fp->quarantine_until == UINT64_MAX) {
+        fp->quarantine_until = now + FO_MS(fo_cfg(fc)->t_packet_ms); /* P18 (b) */
     }
     fp->settled = 1;
     fc->ops.kick(fc->ops.arg);
@@ -581,9 +581,9 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
     } else {
         fc->bye_total = abort ? 0 : m->acked;
         for (int p = 0; p < fc->link->npaths; p++) {
-            if (fc->path[p].hold_until == UINT64_MAX) {
-                fc->path[p].hold_until = now + FO_MS(fo_cfg(fc)->t_packet_ms);
-                ib_recv_hold_peer_stopped(fc->rx, p);
+            if (fc->path[p].quarantine_until == UINT64_MAX) {
+                fc->path[p].quarantine_until = now + FO_MS(fo_cfg(fc)->t_packet_ms);
+                ib_recv_quarantine_peer_stopped(fc->rx, p);
             }
         }
         fo_check_bye(fc, 0);

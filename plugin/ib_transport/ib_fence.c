@@ -56,7 +56,7 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
     f->stage = IB_FENCE_ERROR;
     f->path->marks = f->path->marks_nic = f->path->marks_out = 0;
     f->idle = f->path->sq_used == 0;
-    f->refused = f->asked = f->again = 0;
+    f->refused = f->queried = f->again = 0;
     f->erred_at = 0;
     f->quiet_at = UINT64_MAX;
     f->since = now;
@@ -159,17 +159,17 @@ static enum ib_fence_proof proof(struct ib_fence *f, uint64_t now)
                                    .late = late(f, now, now)};
     enum ib_fence_proof r;
 
-    if (facts.late && !f->asked && (facts.out & facts.posted) != facts.posted) {
-        f->asked = 1;
+    if (facts.late && !f->queried && (facts.out & facts.posted) != facts.posted) {
+        f->queried = 1;
         f->refused |= ib_path_refuses(f->path);
     }
     facts.refused = f->refused;
     r = ib_fence_proof(&facts);
-    return r == IB_PROOF_TOLD && !r2_rule(R2_RULE_TOLD) ? IB_PROOF_NIC : r;
+    return r == IB_PROOF_LIBRARY && !r2_rule(R2_RULE_TOLD) ? IB_PROOF_NIC : r;
 }
 
 /* P16.4: the library's word, held for as long as the device may have something in hand. */
-static void close_told(struct ib_fence *f, uint64_t now)
+static void close_flushed(struct ib_fence *f, uint64_t now)
 {
     f->quiet_at = f->erred_at + t_pcie(f);
     if (now >= f->quiet_at) {
@@ -222,8 +222,8 @@ static void step_drain(struct ib_fence *f, struct ib_workers *w, uint64_t now)
     case IB_PROOF_NIC:
         close_incarnation(f, IB_FENCE_HARD, now);
         break;
-    case IB_PROOF_TOLD:
-        close_told(f, now);
+    case IB_PROOF_LIBRARY:
+        close_flushed(f, now);
         break;
     case IB_PROOF_NONE:
         close_soft(f, now);
@@ -247,7 +247,7 @@ static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t n
         return;
     }
     r = proof(f, now);
-    if (r == IB_PROOF_TOLD) {
+    if (r == IB_PROOF_LIBRARY) {
         f->quiet_at = f->erred_at + t_pcie(f);
     }
     if (r == IB_PROOF_NIC || now >= f->quiet_at) {

@@ -27,7 +27,7 @@ struct ib_fence {
     enum ib_fence_stage stage; /* gate */
     int idle;                  /* gate: no send work request was under way at the begin */
     int refused;               /* gate: the library has refused a post since the move to ERR */
-    int asked;                 /* gate: ... was asked to do so, after T_fence */
+    int queried;               /* gate: ... was asked to do so, after T_fence */
     int again; /* gate: receive markers posted again, since an arrival took the one before */
     uint64_t erred_at;               /* gate: ns, when the device said ERR; 0: not yet */
     uint64_t quiet_at;               /* gate: soft: when that is proof (P16.4); UINT64_MAX: never */

@@ -20,13 +20,13 @@ enum ib_fence_proof ib_fence_proof(const struct ib_fence_facts *f)
         return IB_PROOF_NIC;
     }
     if (all_out && (f->posted & needed)) {
-        return IB_PROOF_TOLD;
+        return IB_PROOF_LIBRARY;
     }
     if (f->refused && !(f->posted & needed)) {
-        return IB_PROOF_TOLD; /* nothing that may still come would prove more */
+        return IB_PROOF_LIBRARY; /* nothing that may still come would prove more */
     }
     if (!f->late) {
         return IB_PROOF_WAIT;
     }
-    return f->refused ? IB_PROOF_TOLD : IB_PROOF_NONE;
+    return f->refused ? IB_PROOF_LIBRARY : IB_PROOF_NONE;
 }

@@ -199,14 +199,14 @@ void ib_inband_reclaim(struct ib_inband_qp *q, struct ib_inband_pool *pool)
 }
 
 int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const void *msg, size_t len,
-                   uint32_t word)
+                   uint32_t imm)
 {
     struct ibv_sge sge;
     struct ibv_send_wr wr = {.opcode = IBV_WR_SEND_WITH_IMM,
                              .send_flags = IBV_SEND_SIGNALED,
                              .sg_list = &sge,
                              .num_sge = 1,
-                             .imm_data = htobe32(word)},
+                             .imm_data = htobe32(imm)},
                        *bad;
     int slot = IB_INBAND_SENDS, spare = 0, rc;
 
@@ -270,7 +270,7 @@ static void rearm(struct ib_inband_pool *pool, const struct ib_nics *nics)
     }
 }
 
-/* Events are taken and asked for before the queue is looked at: what completes behind the last look
+/* Events are taken and asked for before the queue is checked: what completes behind the last look
  * makes another one. */
 void ib_inband_progress(struct ib_inband_pool *pool, const struct ib_nics *nics, int nic,
                         const struct ib_inband_sink *sink)

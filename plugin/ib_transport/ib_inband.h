@@ -70,13 +70,13 @@ void ib_inband_reclaim(struct ib_inband_qp *q, struct ib_inband_pool *pool);
 /* Sends a copy of @msg, 1 to IB_INBAND_MESSAGE bytes, and beside it @word. 0; EAGAIN when as many
  * are out as fit; ENOTCONN when it is not up; else the errno of the call. */
 int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const void *msg, size_t len,
-                   uint32_t word);
+                   uint32_t imm);
 
 /* Upcalls of ib_inband_progress(). @msg is valid during the call only. They may call
  * ib_inband_send(). */
 struct ib_inband_sink {
     void *arg;
-    void (*message)(void *arg, int nic, uint32_t qpn, const void *msg, size_t len, uint32_t word);
+    void (*message)(void *arg, int nic, uint32_t qpn, const void *msg, size_t len, uint32_t imm);
     /* A message of ours on this queue pair is through; or has failed (@failed), and the queue pair
      * with it. */
     void (*sent)(void *arg, int nic, uint32_t qpn, int failed);

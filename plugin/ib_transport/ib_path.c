@@ -107,9 +107,9 @@ static int qp_to_init(struct ib_link *l, struct ib_path *p)
 
 /* On the worker, not through the cache of registrations: that one is called by threads which no
  * driver may keep. */
-static int register_staging(struct ib_link *l, struct ib_path *p)
+static int register_ctl_src(struct ib_link *l, struct ib_path *p)
 {
-    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, l->staging, sizeof(*l->staging),
+    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, l->ctl_src, sizeof(*l->ctl_src),
                                     IBV_ACCESS_LOCAL_WRITE);
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
@@ -209,7 +209,7 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
     }
-    if ((rc = sender ? make_ring(l, p) : register_staging(l, p)) != 0) {
+    if ((rc = sender ? make_ring(l, p) : register_ctl_src(l, p)) != 0) {
         return rc;
     }
     if (!sender && p->ar && (rc = make_records(l, p)) != 0) {
@@ -251,11 +251,11 @@ void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local,
 static void check_subnets(const struct ib_nic *nic, const struct ib_addr *local,
                           const struct ib_addr *peer)
 {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
+    static atomic_flag logged = ATOMIC_FLAG_INIT;
 
     if (local->link_layer == IBV_LINK_LAYER_INFINIBAND &&
         ib_gid_subnet(local->gid) != ib_gid_subnet(peer->gid) && ib_gid_flid(peer->gid) == 0 &&
-        !atomic_flag_test_and_set(&said)) {
+        !atomic_flag_test_and_set(&logged)) {
         R2_WARN(
             "NIC %s is in InfiniBand subnet %04x, its peer in %04x, and no router has announced the peer's: its GID has no "
             "FLID (NCCL_IB_ROUTABLE_FLID_GID_INDEX)",
@@ -370,7 +370,7 @@ void ib_path_destroy(struct ib_link *l, struct ib_path *p)
     if (ring_free) {
         r2_pages_put(p->ring, ring_len(p));
     } else if (p->ring == NULL) {
-        atomic_store_explicit(&l->staging_kept, 1,
+        atomic_store_explicit(&l->ctl_src_kept, 1,
                               memory_order_relaxed); /* looked at when the job is back */
     }
     p->ring = NULL;

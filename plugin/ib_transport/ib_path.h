@@ -27,8 +27,8 @@ enum ib_fault {
     IB_FAULT_PORT,     /* port not ACTIVE any more */
     IB_FAULT_DEVICE,   /* device fatal or gone */
     IB_FAULT_QP,       /* QP or CQ error event */
-    IB_FAULT_PEER,     /* the peer said DOWN */
-    IB_FAULT_PEER_NIC, /* the peer said NIC_DOWN */
+    IB_FAULT_PEER,     /* the peer announced DOWN */
+    IB_FAULT_PEER_NIC, /* the peer announced NIC_DOWN */
     IB_FAULT_DATA,     /* an arrival that cannot be (P9) */
     IB_FAULT_SETUP,    /* never came up */
     IB_FAULT_CLOSE,    /* the connection is being closed */
@@ -76,7 +76,7 @@ struct ib_path {
     uint8_t ar;    /* this end has adaptive routing on here */
     uint8_t plain; /* R: kind of the immediates that the ledger takes as they come: DATA; NONE: of
                       none (P34) */
-                   /* ... nor from S's word on, which arrivals are compared with (P35) */
+                   /* ... nor from S's report on, which arrivals are compared with (P35) */
     uint32_t pair_min; /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none
                           does */
     uint32_t one_max;  /* S: a part of more bytes is not just posted: pair_min, or 0 where parts go
@@ -107,11 +107,11 @@ struct ib_path {
     uint16_t ctl_run;   /* unsignaled control writes since the last signaled one */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
     uint32_t nrecords;  /* size records of this incarnation. S: posted. R: taken (P33) */
-    uint64_t ack_told;  /* R: largest acked written here */
+    uint64_t ack_sent;  /* R: largest acked written here */
     uint64_t
         ack_alone;     /* largest in a word of the ring where acks go round. R: written. S: taken */
     uint16_t ack_at;   /* the word behind that one */
-    uint16_t ack_look; /* S: counts looks at words further on */
+    uint16_t ack_poll; /* S: counts looks at words further on */
     uint64_t closed_at;  /* ns: when the last incarnation was closed; 0: none was */
     uint64_t wrs, bytes; /* IB_RLX: counters */
     uint64_t cqes;       /* IB_RLX: completions, error or not */
@@ -153,9 +153,9 @@ struct ib_link {
     uint64_t (*now_ns)(void *arg);
     void *now_arg;
     const struct r2_config *cfg;
-    struct ib_staging
-        *staging; /* R: CTS and acks are written from here where they cannot go inline */
-    _Atomic uint8_t staging_kept; /* some queue pair that is not destroyed may read it: never freed.
+    struct ib_ctl_src
+        *ctl_src; /* R: CTS and acks are written from here where they cannot go inline */
+    _Atomic uint8_t ctl_src_kept; /* some queue pair that is not destroyed may read it: never freed.
                                      Workers; relaxed */
     struct ib_relay relay;        /* S: lanes for paths by way of staging memory */
     uint8_t traffic_class;        /* of the communicator: traffic class on RoCE, service level on

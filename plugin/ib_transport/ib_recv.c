@@ -13,17 +13,17 @@
 
 #define POLL_BATCH  16
 #define SLOT(rx, s) (&(rx)->msg[(s) % R2_LEDGER_WINDOW])
-#define SWEEP_EVERY 32 /* empty turns between two looks at the paths that carry nothing (P3) */
+#define SWEEP_EVERY 32 /* empty turns between two checks of the paths that carry nothing (P3) */
 #define HOT_FOR                                                                                    \
     64 /* a path that brought none of so many arrivals is no longer asked in every turn; messages  \
           that rotate use all of a plan */
 #define CTL_SIGNAL 16 /* every so many control writes one is signaled, to get their slots back */
 
-void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_staging *staging)
+void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ctl_src *ctl_src)
 {
     memset(rx, 0, sizeof(*rx));
     rx->link = link;
-    link->staging = staging;
+    link->ctl_src = ctl_src;
     r2_ledger_init(&rx->ledger);
     ib_recv_replan(rx);
 }
@@ -81,19 +81,19 @@ write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, ui
 /* The same bytes of the staging memory. */
 static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t len)
 {
-    return write_from(rx, p, (uintptr_t)rx->link->staging, off, len);
+    return write_from(rx, p, (uintptr_t)rx->link->ctl_src, off, len);
 }
 
-static void told(struct ib_recv *rx, struct ib_path *p)
+static void note_ack_sent(struct ib_recv *rx, struct ib_path *p)
 {
-    p->ack_told = rx->ledger.acked;
-    rx->ack_told = rx->ledger.acked;
+    p->ack_sent = rx->ledger.acked;
+    rx->ack_sent = rx->ledger.acked;
     rx->ack_owed_since = 0;
 }
 
 static void fill_entry(struct ib_recv *rx, const struct ib_rmsg *m)
 {
-    struct ib_cts *e = &rx->link->staging->entry[m->seq % R2_LEDGER_WINDOW];
+    struct ib_cts *e = &rx->link->ctl_src->entry[m->seq % R2_LEDGER_WINDOW];
     const struct ib_link *l = rx->link;
 
     e->seq = m->seq;
@@ -151,7 +151,7 @@ static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int 
  */
 static __attribute__((noinline)) int write_ack_word(struct ib_recv *rx, struct ib_path *p)
 {
-    uint64_t *word = rx->link->staging->ack[p->index];
+    uint64_t *word = rx->link->ctl_src->ack[p->index];
     unsigned at = p->ack_at, slot;
 
     if (!p->ar || p->sq_used >= IB_ACKS) {
@@ -167,7 +167,7 @@ static __attribute__((noinline)) int write_ack_word(struct ib_recv *rx, struct i
     p->ack_at = (uint16_t)(at % IB_ACKS);
     p->ack_alone = rx->ledger.acked;
     rx->acks_alone++;
-    told(rx, p);
+    note_ack_sent(rx, p);
     return 0;
 }
 
@@ -176,12 +176,12 @@ static int write_ack(struct ib_recv *rx, struct ib_path *p)
     if (p->sq_used >= p->ack_room) {
         return write_ack_word(rx, p);
     }
-    rx->link->staging->acked = rx->ledger.acked;
+    rx->link->ctl_src->acked = rx->ledger.acked;
     if (ctl_write(rx, p, offsetof(struct ib_ring, ack), sizeof(uint64_t)) != 0) {
         return -1;
     }
     rx->acks_alone++;
-    told(rx, p);
+    note_ack_sent(rx, p);
     return 0;
 }
 
@@ -264,7 +264,7 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
                               .tag = (uint32_t)tags[i],
                               .n = (uint8_t)n,
                               .index = (uint8_t)i,
-                              .hold = rx->holding,
+                              .quarantined_by = rx->holding,
                               .gpu = rx->flush && ib_flush_wants(rx->flush, mrs[i])};
         IB_RLX_ADD(rx->wanted, sizes[i]);
         if (sizes[i] > rx->largest) {
@@ -278,7 +278,7 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
         }
         rx->cts_pending = 1;
     } else {
-        told(rx, p);
+        note_ack_sent(rx, p);
     }
     return R2_OK;
 }
@@ -304,7 +304,7 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
     }
 }
 
-/* S has said what the incarnation of @p may still bring, and this is not of it (P35). */
+/* S has announced what the incarnation of @p may still bring, and this is not of it (P35). */
 static bool is_denied(const struct ib_recv *rx, const struct ib_path *p, struct ib_imm imm)
 {
     const struct r2_parts *live = rx->live[p->index];
@@ -504,7 +504,7 @@ static void ack(struct ib_recv *rx)
     if (rx->ctl_path == IB_MAX_PATHS) {
         return;
     }
-    due = g->acked == g->rpost || g->acked - rx->ack_told >= (g->rpost - rx->ack_told + 1) / 2;
+    due = g->acked == g->rpost || g->acked - rx->ack_sent >= (g->rpost - rx->ack_sent + 1) / 2;
     if (!due) {
         uint64_t now = ib_link_now(rx->link);
 
@@ -551,7 +551,7 @@ void ib_recv_progress(struct ib_recv *rx)
     if (__builtin_expect(rx->pending, 0)) {
         do_pending(rx);
     }
-    if (rx->ledger.acked > rx->ack_told) {
+    if (rx->ledger.acked > rx->ack_sent) {
         ack(rx);
     }
 }
@@ -576,7 +576,7 @@ int ib_recv_confirm(struct ib_recv *rx, int p)
     return path->sq_used; /* also when the queue is so full that not even the question fits */
 }
 
-void ib_recv_tell(struct ib_recv *rx)
+void ib_recv_send_acks(struct ib_recv *rx)
 {
     struct ib_link *l = rx->link;
 
@@ -592,7 +592,7 @@ int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes)
     for (int i = 0; i < n; i++) {
         uint64_t seq = first + (uint64_t)i;
 
-        if (!r2_ledger_complete(&rx->ledger, seq) || SLOT(rx, seq)->hold) {
+        if (!r2_ledger_complete(&rx->ledger, seq) || SLOT(rx, seq)->quarantined_by) {
             return 0;
         }
     }
@@ -639,10 +639,10 @@ void ib_recv_path_down(struct ib_recv *rx, int p)
 {
     struct ib_link *l = rx->link;
 
-    rx->ack_told = 0;
+    rx->ack_sent = 0;
     for (int i = 0; i < l->npaths; i++) {
-        if (ib_link_up(l, i) && l->path[i].ack_told > rx->ack_told) {
-            rx->ack_told = l->path[i].ack_told;
+        if (ib_link_up(l, i) && l->path[i].ack_sent > rx->ack_sent) {
+            rx->ack_sent = l->path[i].ack_sent;
         }
     }
     rx->hot &= (uint8_t)l->up;

@@ -26,9 +26,10 @@ struct ib_rmsg {
     uint8_t cts_path;
     uint8_t cts_out; /* written on a path that was up */
     uint8_t n, index;
-    uint8_t hold; /* bit per path: a softly fenced incarnation may still write here (P18) */
-    uint8_t from; /* bit per path: parts arrived over it; for flush */
-    uint8_t gpu;  /* needs a flush: the memory of a GPU, or NCCL_R2_FLUSH=always */
+    uint8_t
+        quarantined_by; /* bit per path: a softly fenced incarnation may still write here (P18) */
+    uint8_t from;       /* bit per path: parts arrived over it; for flush */
+    uint8_t gpu;        /* needs a flush: the memory of a GPU, or NCCL_R2_FLUSH=always */
 };
 
 struct ib_recv {
@@ -44,24 +45,24 @@ struct ib_recv {
             uint8_t cts_pending;    /* some CTS is not out */
             uint8_t unread_pending; /* @unread may not be 0 */
         };
-        uint16_t pending; /* either: one look in every progress */
+        uint16_t pending; /* either: one check in every progress */
     };
     uint32_t unread; /* arrivals that wait for a read through their NIC (P34) */
     uint8_t signal;  /* the next control write is signaled whatever the count */
     uint8_t quiet; /* no CTS is written any more: buffers and registrations of open receives may be
                       gone */
     uint8_t holding;   /* bit per path: softly fenced and S may not have heard yet, so new receives
-                          are held too (P18) */
+                          are quarantined too (P18) */
     uint8_t ctl_path;  /* path of CTS and acks; IB_MAX_PATHS when none is up */
-    uint64_t ack_told; /* largest acked written on a path that is still up */
+    uint64_t ack_sent; /* largest acked written on a path that is still up */
     uint64_t ack_owed_since; /* ns; 0: none owed */
     uint64_t opened;         /* IB_RLX, as is messages: receives */
     uint64_t wanted,
         met; /* IB_RLX: bytes that receives were opened for, and those of them that are complete */
     uint64_t largest; /* IB_RLX: bytes of the largest receive since none was open */
     uint64_t messages, duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
-    /* Of an incarnation that is DOWN: what S says that it may still bring (P35). NULL: not said, or
-     * closed
+    /* Of an incarnation that is DOWN: what S announces that it may still bring (P35). NULL: not
+     * said, or closed
      */
     const struct r2_parts *live[IB_MAX_PATHS];
     struct ib_rmsg msg[R2_LEDGER_WINDOW];
@@ -69,7 +70,7 @@ struct ib_recv {
 };
 
 /* @staging: one ring of memory; stays the caller's. */
-void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_staging *staging);
+void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ctl_src *ctl_src);
 
 /* Opens @n receives as one group and writes their CTS. *first is the first seq, UINT64_MAX when
  * there is no room or no path. */
@@ -91,7 +92,7 @@ int ib_recv_confirm(struct ib_recv *rx, int p);
  * S does not know what it was told, though its NIC acknowledged the words: they are written once
  * more, on every path, since that NIC may have lost them behind its own acknowledgement.
  */
-void ib_recv_tell(struct ib_recv *rx);
+void ib_recv_send_acks(struct ib_recv *rx);
 /* The same for the CTS of open receives from seq @from on. */
 void ib_recv_cts_again(struct ib_recv *rx, uint64_t from);
 
@@ -117,43 +118,45 @@ int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr);
  * noted in the path. 0, or -1 when polling fails. */
 int ib_recv_drain(struct ib_recv *rx, int p);
 
-/* @p is not up any more: its acks count as not told, the CTS of its incarnation are written
+/* @p is not up any more: its acks count as not notified, the CTS of its incarnation are written
  * elsewhere (P11, P14). */
 void ib_recv_path_down(struct ib_recv *rx, int p);
 
 /*
- * S has said what the incarnation of @p, which is DOWN, may still bring (P35): any other arrival on
- * it breaks the protocol. @live stays the caller's, and as it is, until ib_recv_live_over().
+ * S has announced what the incarnation of @p, which is DOWN, may still bring (P35): any other
+ * arrival on it breaks the protocol. @live stays the caller's, and as it is, until
+ * ib_recv_live_over().
  */
 void ib_recv_live(struct ib_recv *rx, int p, const struct r2_parts *live);
-/* The incarnation of @p is closed, and its holds are set: rx->live is not looked at any more. */
+/* The incarnation of @p is closed, and its quarantines are set: rx->live is not looked at any more.
+ */
 void ib_recv_live_over(struct ib_recv *rx, int p);
 
 /*
- * A soft fence of @p: what is open is held, and what is opened until S is known to have stopped
- * (ib_recv_hold_peer_stopped), because S may answer a new CTS over the dead incarnation as long as
- * it has not heard of its death. Where S has said what the incarnation may still bring, only that
- * is held. ib_recv_hold_over() ends the hold.
+ * A soft fence of @p: what is open is quarantined, and what is opened until S is known to have
+ * stopped (ib_recv_quarantine_peer_stopped), because S may answer a new CTS over the dead
+ * incarnation as long as it has not heard of its death. Where S has announced what the incarnation
+ * may still bring, only that is quarantined. ib_recv_quarantine_end() ends the quarantine.
  */
-void ib_recv_hold(struct ib_recv *rx, int p);
-/* S says it after the close, when the ledger was @had: what is not in @live, or was in @had, is let
- * go. */
-void ib_recv_hold_only(struct ib_recv *rx, int p, const struct r2_parts *live,
-                       const struct r2_parts *had);
-/* How many messages are held for @p. */
-int ib_recv_held(const struct ib_recv *rx, int p);
-/* Whether one of those has all its parts: nothing but a hold keeps it from NCCL. */
+void ib_recv_quarantine(struct ib_recv *rx, int p);
+/* S announces it after the close, when the ledger was @had: what is not in @live, or was in @had,
+ * is let go. */
+void ib_recv_quarantine_only(struct ib_recv *rx, int p, const struct r2_parts *live,
+                             const struct r2_parts *had);
+/* How many messages are quarantined for @p. */
+int ib_recv_quarantined(const struct ib_recv *rx, int p);
+/* Whether one of those has all its parts: nothing but a quarantine keeps it from NCCL. */
 bool ib_recv_is_kept(const struct ib_recv *rx, int p);
-void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p);
-void ib_recv_hold_over(struct ib_recv *rx, int p);
+void ib_recv_quarantine_peer_stopped(struct ib_recv *rx, int p);
+void ib_recv_quarantine_end(struct ib_recv *rx, int p);
 
 /*
  * The same for memory of a GPU alone (P17): what a NIC wrote before its fence may still be on its
- * way over PCIe. hold: what is open is held. only: of what is held the rest is let go. Both return
- * how many messages are held.
+ * way over PCIe. hold: what is open is quarantined. only: of what is quarantined the rest is let
+ * go. Both return how many messages are quarantined.
  */
-int ib_recv_hold_gpu(struct ib_recv *rx, int p);
-int ib_recv_hold_gpu_only(struct ib_recv *rx, int p);
+int ib_recv_quarantine_gpu(struct ib_recv *rx, int p);
+int ib_recv_quarantine_gpu_only(struct ib_recv *rx, int p);
 
 /* Chooses the path of CTS and acks anew from link->up. */
 void ib_recv_replan(struct ib_recv *rx);

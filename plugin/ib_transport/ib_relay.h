@@ -19,8 +19,9 @@ struct ib_relay_lane {
     void *arg, *copies;
     uint32_t inc;    /* of the path */
     uint8_t leaving; /* others wait for one: nothing new is begun */
-    uint8_t closing; /* that incarnation is over, and its hold: what is left are copies that run */
-    uint8_t soft;    /* ... but for its hold (P19) */
+    uint8_t closing; /* that incarnation is over, and its quarantine: what is left are copies that
+                        run */
+    uint8_t soft;    /* ... but for its quarantine (P19) */
     uint8_t broken;  /* the engine has refused a copy: nothing more is begun */
     uint8_t lost;    /* ... and does not say any more what it reads and writes */
 };

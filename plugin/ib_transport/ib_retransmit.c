@@ -16,7 +16,7 @@ int ib_send_drain(struct ib_send *tx, int p)
 
 /*
  * ... and for every one that no acknowledgement covers, also where its done was reported
- * (NCCL_R2_ACK=cqe): on an idle connection none is looked at. A slot that was never used has no
+ * (NCCL_R2_ACK=cqe): on an idle connection none is checked. A slot that was never used has no
  * parts.
  */
 #define FOR_EACH_OPEN(tx, m)                                                                       \
@@ -34,7 +34,7 @@ void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib
     struct ib_smsg *m;
 
     ib_send_stage_incarnation_closed(tx, p, inc, how != IB_SEND_CLOSE_HARD);
-    if (tx->link->path[p].sq_used == 0 && how != IB_SEND_CLOSE_TOLD) {
+    if (tx->link->path[p].sq_used == 0 && how != IB_SEND_CLOSE_FLUSHED) {
         return; /* every work request is accounted for */
     }
     FOR_EACH_BUSY(tx, m)
@@ -45,7 +45,7 @@ void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib
             if (part->path != p || part->inc != inc) {
                 continue;
             }
-            if (how == IB_SEND_CLOSE_TOLD || (how == IB_SEND_CLOSE_SOFT && part->wr_out)) {
+            if (how == IB_SEND_CLOSE_FLUSHED || (how == IB_SEND_CLOSE_SOFT && part->wr_out)) {
                 keep_in_mind(tx, m, p);
             }
             m->wrs_out = (uint8_t)(m->wrs_out - (part->wr_out != 0));
@@ -194,7 +194,7 @@ void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, un
 /* P4 switched off: a retransmission cuts the message anew at other places. */
 static void recut(struct ib_send *tx, struct ib_smsg *m)
 {
-    uint32_t moved = m->nparts > 1 ? (m->part[0].len / 2) & ~(uint32_t)(R2_CUT_ALIGN - 1) : 0;
+    uint32_t moved = m->nparts > 1 ? (m->part[0].len / 2) & ~(uint32_t)(R2_STRIPE_ALIGN - 1) : 0;
 
     m->part[0].len -= moved;
     m->part[1].off -= moved;

@@ -259,7 +259,7 @@ static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
     struct ib_cts *copy = &tx->cts[tx->cts_seen % R2_LEDGER_WINDOW];
     struct ib_cts e;
 
-    /* pairs with the NIC's write: seq is looked at first, the rest is proved by the check */
+    /* pairs with the NIC's write: seq is checked first, the rest is proved by the check */
     if (__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) != tx->cts_seen) {
         return 0;
     }
@@ -338,7 +338,7 @@ static __attribute__((noinline)) void poll_ack_words(struct ib_send *tx, struct 
     uint64_t acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
 
     for (int n = 0; acked <= p->ack_alone && n < 2 * wide; n++) {
-        at = (p->ack_at + (n ? ++p->ack_look : 1u)) % IB_ACKS;
+        at = (p->ack_at + (n ? ++p->ack_poll : 1u)) % IB_ACKS;
         acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
     }
     for (int n = 0; n < IB_ACKS && acked > p->ack_alone; n++) { /* a peer may go on for ever */
@@ -401,25 +401,25 @@ static void mark_matched(struct ib_send *tx, uint64_t seq)
     tx->unmatched = tx->group + (unsigned)__builtin_ctz(~(unsigned)tx->matched);
 }
 
-static void cut(struct ib_send *tx, struct ib_smsg *m)
+static void stripe(struct ib_send *tx, struct ib_smsg *m)
 {
     uint32_t max = __builtin_expect(m->size <= (uint64_t)R2_MAX_PARTS * tx->largest, 1)
                        ? tx->largest
                        : tx->most;
-    struct r2_cut c;
+    struct r2_stripe c;
 
     if (tx->plan.n == 0) { /* no path now: posted wherever one comes back */
         struct r2_plan any = {.n = 1};
 
-        r2_plan_cut(&any, ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, max, &c);
+        r2_plan_stripe(&any, ~0u, m->size, (uint32_t)tx->link->cfg->stripe_min, max, &c);
     } else {
         uint32_t eligible;
 
         m->nparts = 0; /* of the message before */
         eligible = tx->plan.n == 1 ? ~0u : eligible_paths(tx, m);
 
-        r2_plan_cut(&tx->plan, eligible ? eligible : ~0u, m->size, (uint32_t)tx->link->cfg->cut_min,
-                    max, &c);
+        r2_plan_stripe(&tx->plan, eligible ? eligible : ~0u, m->size,
+                       (uint32_t)tx->link->cfg->stripe_min, max, &c);
     }
     m->nparts = c.nparts;
     for (unsigned k = 0; k < c.nparts; k++) {
@@ -459,7 +459,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
     m->ledger = 0;
     m->arrived = 0;
     mark_matched(tx, seq);
-    cut(tx, m);
+    stripe(tx, m);
     tx->messages++;
     /* parts that wait go first (P1) */
     if (tx->pending & IB_SEND_UNPOSTED) {

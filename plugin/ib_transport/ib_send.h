@@ -54,7 +54,7 @@ struct ib_send {
     uint64_t sack;      /* IB_RLX: largest acked heard */
     uint64_t sposted;   /* IB_RLX: one above the highest matched seq */
     uint8_t matched;    /* bit per member of that group */
-    uint8_t turn;       /* counts turns, for the look into all rings */
+    uint8_t turn;       /* counts turns, for the sweep over all rings */
     uint8_t ring_hot;   /* path whose ring served last (P10) */
     uint8_t soft;       /* bit per path: some message has it in its soft */
     uint8_t pending;    /* IB_SEND_UNPOSTED, _STAGING: progress has more to do than to poll */
@@ -100,10 +100,10 @@ static inline void ib_send_retire(struct ib_smsg *m)
 int ib_send_drain(struct ib_send *tx, int p);
 
 enum ib_send_close {
-    IB_SEND_CLOSE_HARD, /* its work requests are accounted for */
-    IB_SEND_CLOSE_SOFT, /* they are kept in mind until ib_send_soft_over() */
-    IB_SEND_CLOSE_TOLD, /* also those that have completed: the library made up their flush, and the
-                           NIC may read their buffers still */
+    IB_SEND_CLOSE_HARD,    /* its work requests are accounted for */
+    IB_SEND_CLOSE_SOFT,    /* they are kept in mind until ib_send_soft_over() */
+    IB_SEND_CLOSE_FLUSHED, /* also those that have completed: the library made up their flush, and
+                           the NIC may read their buffers still */
 };
 /* The fence of (@p, @inc) has ended. */
 void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib_send_close how);

@@ -9,7 +9,7 @@ static uint32_t most_of_a_part(const struct ib_send *tx)
     for (int p = 0; p < tx->link->npaths; p++) {
         uint32_t m = tx->link->nics->nic[tx->link->path[p].nic].max_msg_sz;
 
-        if (m >= R2_CUT_ALIGN && m < max) {
+        if (m >= R2_STRIPE_ALIGN && m < max) {
             max = m;
         }
     }

@@ -76,14 +76,14 @@ _Static_assert(sizeof(struct ib_ring) == 64 * (R2_LEDGER_WINDOW + IB_ACKS / 8), 
  * What R writes it from, where that cannot go inline. Words that go round are read again when RC
  * repeats: one set per path.
  */
-struct ib_staging {
+struct ib_ctl_src {
     struct ib_cts entry[R2_LEDGER_WINDOW]; /* as in the ring */
     uint64_t acked;                        /* as ack[0] of the ring: only grows, for all paths */
     uint64_t ack[IB_MAX_PATHS][IB_ACKS];
 };
-_Static_assert(offsetof(struct ib_staging, acked) == offsetof(struct ib_ring, ack),
+_Static_assert(offsetof(struct ib_ctl_src, acked) == offsetof(struct ib_ring, ack),
                "one offset for both");
-_Static_assert(sizeof(struct ib_staging) <= 5 * 4096, "staging: five pages");
+_Static_assert(sizeof(struct ib_ctl_src) <= 5 * 4096, "staging: five pages");
 
 /* Size record, 8 bytes: what S writes with an immediate of kind RECORD. All zero is none, since no
  * such immediate is 0 (P33). */

@@ -15,7 +15,7 @@
 
 int r2_gate_exchange;
 static int single_threaded;
-static _Atomic int failed_said; /* relaxed: one line is enough */
+static _Atomic int failed_logged; /* relaxed: one line is enough */
 
 static int membarrier(int cmd)
 {
@@ -65,7 +65,7 @@ static __attribute__((noinline, cold)) void barrier_failed(int err)
     if (!global) {
         nanosleep(&drain, NULL);
     }
-    if (!atomic_exchange_explicit(&failed_said, 1, memory_order_relaxed)) {
+    if (!atomic_exchange_explicit(&failed_logged, 1, memory_order_relaxed)) {
         R2_WARN(
             "membarrier fails: %s; changes of connections take longer from here: %s", strerror(err),
             global ? "its slow form works" : "its slow form fails as well, 1 ms is waited instead");

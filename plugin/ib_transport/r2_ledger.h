@@ -35,7 +35,8 @@ enum r2_ledger_result {
     R2_LEDGER_PART_ERR,   /* k >= nparts, or nparts unlike the first part's (P9) */
     R2_LEDGER_SIZE_ERR,   /* bytes beyond the capacity (P9) */
     R2_LEDGER_RECORD_ERR, /* never from here: the size record is not that of the part (P33) */
-    R2_LEDGER_DENIED, /* never from here: S has said that this incarnation does not bring it (P35)
+    R2_LEDGER_DENIED, /* never from here: S has announced that this incarnation does not bring it
+                       * (P35)
                        */
 };
 const char *r2_ledger_result_name(enum r2_ledger_result r);
@@ -61,7 +62,7 @@ enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned 
 
 /*
  * Part @k of @nparts is seen: it will be added later, or unseen. NEW, or why it cannot be; the
- * bytes are looked at when it is added. No other copy of it is taken meanwhile.
+ * bytes are checked when it is added. No other copy of it is taken meanwhile.
  */
 enum r2_ledger_result r2_ledger_see(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts);
 void r2_ledger_unsee(struct r2_ledger *l, uint64_t seq, unsigned k);

@@ -49,36 +49,36 @@ static uint32_t one_each(struct r2_plan *plan, uint32_t eligible)
     return chosen;
 }
 
-static void add_part(struct r2_cut *cut, uint8_t path, uint32_t off, uint32_t len)
+static void add_part(struct r2_stripe *stripe, uint8_t path, uint32_t off, uint32_t len)
 {
-    cut->path[cut->nparts] = path;
-    cut->off[cut->nparts] = off;
-    cut->len[cut->nparts] = len;
-    cut->nparts++;
+    stripe->path[stripe->nparts] = path;
+    stripe->off[stripe->nparts] = off;
+    stripe->len[stripe->nparts] = len;
+    stripe->nparts++;
 }
 
 /* Splits [off, off+len) for one path into pieces of at most max_part. */
-static void add_range(struct r2_cut *cut, uint8_t path, uint32_t off, uint32_t len,
+static void add_range(struct r2_stripe *stripe, uint8_t path, uint32_t off, uint32_t len,
                       uint32_t max_part)
 {
-    while (len > max_part && cut->nparts < R2_MAX_PARTS - 1) {
-        add_part(cut, path, off, max_part);
+    while (len > max_part && stripe->nparts < R2_MAX_PARTS - 1) {
+        add_part(stripe, path, off, max_part);
         off += max_part;
         len -= max_part;
     }
-    add_part(cut, path, off, len);
+    add_part(stripe, path, off, len);
 }
 
-void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_t cut_min,
-                 uint32_t max_part, struct r2_cut *cut)
+void r2_plan_stripe(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_t stripe_min,
+                    uint32_t max_part, struct r2_stripe *stripe)
 {
     uint64_t sum = 0, acc = 0;
     uint32_t off = 0;
 
-    cut->nparts = 0;
-    max_part &= ~(uint32_t)(R2_CUT_ALIGN - 1);
+    stripe->nparts = 0;
+    max_part &= ~(uint32_t)(R2_STRIPE_ALIGN - 1);
     if (plan->n == 1) { /* the healthy connection */
-        add_range(cut, plan->path[0], 0, size, max_part);
+        add_range(stripe, plan->path[0], 0, size, max_part);
         return;
     }
     if (plan->whole) {
@@ -89,10 +89,11 @@ void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_
             sum += plan->weight[i];
         }
     }
-    if (sum == 0 || size < cut_min || size > (uint64_t)max_part * (R2_MAX_PARTS - R2_PLAN_PATHS)) {
+    if (sum == 0 || size < stripe_min ||
+        size > (uint64_t)max_part * (R2_MAX_PARTS - R2_PLAN_PATHS)) {
         int i = rotate(plan, eligible);
 
-        add_range(cut, plan->path[i < 0 ? 0 : i], 0, size, max_part);
+        add_range(stripe, plan->path[i < 0 ? 0 : i], 0, size, max_part);
         return;
     }
     for (int i = 0; i < plan->n; i++) {
@@ -102,9 +103,9 @@ void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_
             continue;
         }
         acc += plan->weight[i];
-        end = acc == sum ? size : ((uint64_t)size * acc / sum) & ~(uint64_t)(R2_CUT_ALIGN - 1);
+        end = acc == sum ? size : ((uint64_t)size * acc / sum) & ~(uint64_t)(R2_STRIPE_ALIGN - 1);
         if (end > off) {
-            add_range(cut, plan->path[i], off, (uint32_t)(end - off), max_part);
+            add_range(stripe, plan->path[i], off, (uint32_t)(end - off), max_part);
             off = (uint32_t)end;
         }
     }

@@ -9,8 +9,8 @@
 
 #include "r2_ledger.h"
 
-#define R2_PLAN_PATHS 8
-#define R2_CUT_ALIGN  128 /* LL128 lines must not be split */
+#define R2_PLAN_PATHS   8
+#define R2_STRIPE_ALIGN 128 /* LL128 lines must not be split */
 
 struct r2_plan {
     uint8_t n; /* paths in use */
@@ -23,7 +23,7 @@ struct r2_plan {
     uint32_t turn;
 };
 
-struct r2_cut {
+struct r2_stripe {
     uint8_t nparts;
     uint8_t path[R2_MAX_PARTS];
     uint32_t off[R2_MAX_PARTS];
@@ -33,11 +33,11 @@ struct r2_cut {
 /*
  * Cuts @size bytes over the paths of @plan that are in @eligible (bit per path; at least one plan
  * path must be eligible). With @whole, only one path of each NIC pair takes part in a message, the
- * next one of those that are eligible each time. Below @cut_min a message is one part, its path
+ * next one of those that are eligible each time. Below @stripe_min a message is one part, its path
  * rotated by weight. No part exceeds @max_part (>= 128 and size <= 16 * max_part). Every cut is at
  * a multiple of 128 bytes; parts are never empty, except the one part of an empty message.
  */
-void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_t cut_min,
-                 uint32_t max_part, struct r2_cut *cut);
+void r2_plan_stripe(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_t stripe_min,
+                    uint32_t max_part, struct r2_stripe *stripe);
 
 #endif

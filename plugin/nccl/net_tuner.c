@@ -12,7 +12,7 @@
 
 #define OFFER(version) NET_OFFER(ncclTunerPlugin_##version, "NCCL_TUNER_PLUGIN", tuner_##version)
 
-static enum nccl_result say(void)
+static enum nccl_result leave_choice(void)
 {
     R2_INFO("tuner: NCCL's choice of algorithm and protocol stays as it is");
     return NCCL_SUCCESS;
@@ -20,7 +20,7 @@ static enum nccl_result say(void)
 
 static enum nccl_result v1_init(size_t ranks, size_t nodes, nccl_logger_fn log)
 {
-    return say();
+    return leave_choice();
 }
 
 static enum nccl_result v1_info(int func, size_t bytes, int collnet, int nvls, int pipe_ops,
@@ -37,7 +37,7 @@ static enum nccl_result v1_destroy(void)
 static enum nccl_result v2_init(size_t ranks, size_t nodes, nccl_logger_fn log, void **ctx)
 {
     *ctx = NULL;
-    return say();
+    return leave_choice();
 }
 
 static enum nccl_result v2_info(void *ctx, int func, size_t bytes, int collnet, int nvls,
@@ -62,7 +62,7 @@ static enum nccl_result v5_init(void **ctx, uint64_t comm_id, size_t ranks, size
                                 nccl_logger_fn log, void *nvl_domains, void *constants)
 {
     *ctx = NULL;
-    return say();
+    return leave_choice();
 }
 
 static enum nccl_result end(void *ctx)

@@ -1,7 +1,7 @@
 /*
  * Contexts: what one communicator of NCCL's has told us, where the table has an init and a finalize
  * for each of them (version 11 and later). All of them share the instance of the process, which no
- * finalize takes away: what has been closed still owes its peers last words, and who came by a
+ * finalize takes away: what has been closed still owes its peers last messages, and who came by a
  * table of another version has no finalize.
  */
 #ifndef R2_CTX_H

@@ -38,7 +38,8 @@ struct r2_inst *r2_init_instance(void)
     return atomic_load_explicit(&instance, memory_order_acquire);
 }
 
-/* Of the options; the first one is what listen says. What has been said already is not said again.
+/* Of the options; the first one is what listen says. What has been said already is not announced
+ * again.
  */
 static void config_error(struct r2_config *cfg, const char *name, const char *why)
 {
@@ -130,20 +131,20 @@ static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char
  * the destructors of libraries, in particular libibverbs' and its providers'. Other threads may
  * still be inside the plugin: nothing is freed.
  */
-static void last_words(void)
+static void exit_notify(void)
 {
     struct r2_inst *inst = r2_init_instance();
 
     if (inst != NULL) {
-        r2_inst_last_words(inst);
+        r2_inst_exit_notify(inst);
     }
 }
 
-static void last_words_register(void)
+static void exit_notify_register(void)
 {
     static int done; /* under init_lock; children of fork() inherit the registration with this */
 
-    if (!done && atexit(last_words) == 0) {
+    if (!done && atexit(exit_notify) == 0) {
         done = 1;
     }
 }
@@ -297,7 +298,7 @@ static enum r2_status instance_begin(void)
     }
     atomic_store_explicit(&instance, inst, memory_order_release);
     atomic_store_explicit(&owner, getpid(), memory_order_release);
-    last_words_register();
+    exit_notify_register();
     return R2_OK;
 }
 

@@ -147,7 +147,7 @@ size_t oob_frame_size(const uint8_t *in, size_t len)
     return len < OOB_FRAME_HEAD ? 0 : OOB_FRAME_HEAD + (size_t)get32(in) + OOB_FRAME_MAC;
 }
 
-/* All differences are looked at before the answer: the time it takes tells nothing about the right
+/* All differences are checked before the answer: the time it takes tells nothing about the right
  * MAC. */
 static int mac_differs(const uint8_t *mac, uint64_t want)
 {
@@ -219,14 +219,14 @@ int oob_uuid_compare(const uint64_t a[2], const uint64_t b[2])
     return a[1] < b[1] ? -1 : a[1] > b[1];
 }
 
-int oob_said_first(struct oob_said *s, const uint64_t uuid[2])
+int oob_logged_first(struct oob_logged *s, const uint64_t uuid[2])
 {
     for (int i = 0; i < s->count; i++) {
         if (oob_uuid_compare(s->uuid[i], uuid) == 0) {
             return 0;
         }
     }
-    if (s->count == OOB_SAID_MAX) {
+    if (s->count == OOB_LOGGED_MAX) {
         return 0;
     }
     memcpy(s->uuid[s->count++], uuid, sizeof(s->uuid[0]));

@@ -148,14 +148,14 @@ int oob_waiter_goes_before(const struct oob_waiter *a, const struct oob_waiter *
 int oob_uuid_compare(const uint64_t a[2], const uint64_t b[2]);
 
 /* Of whom the log has a line already. Bounded: a uuid costs nobody anything. */
-#define OOB_SAID_MAX 8
-struct oob_said {
-    uint64_t uuid[OOB_SAID_MAX][2];
+#define OOB_LOGGED_MAX 8
+struct oob_logged {
+    uint64_t uuid[OOB_LOGGED_MAX][2];
     int count;
 };
 /* 1: @uuid deserves a line, for the first and only time; 0: it has had one, or too many others
  * have. */
-int oob_said_first(struct oob_said *s, const uint64_t uuid[2]);
+int oob_logged_first(struct oob_logged *s, const uint64_t uuid[2]);
 
 /* Wait before dial number @attempt (0 = the first repetition): 10 ms doubling up to 1 s, the upper
  * half of it at random. */

@@ -44,7 +44,7 @@ struct r2_oob_events {
     void *arg;
     /* @msg is valid during the call only. @peer is known to be the process peer_uuid() says. */
     void (*message)(void *arg, struct r2_oob_peer *peer, const void *msg, size_t len);
-    /* a channel is established (again): what is unanswered is to be said again */
+    /* a channel is established (again): what is unanswered is to be sent again */
     void (*up)(void *arg, struct r2_oob_peer *peer);
     /* the channel is lost; redialled with back-off for as long as the peer is referenced. @refused:
      * the last dial was refused, that is, the host answers and nobody listens there: the process is

@@ -79,8 +79,8 @@ struct probe_line {
     uint8_t
         revises; /* enum probe_code of an earlier line about the same fault; of that, the time: */
     uint64_t revises_ms;
-    unsigned seen_by,
-        seen_of; /* vantage points that agree, of those that were asked; both or none (seen_of 0) */
+    unsigned seen_by, seen_of; /* vantage points that agree, of those that were probed; both or none
+                                  (seen_of 0) */
     uint64_t stall_us;
     unsigned moved;                 /* connections that were moved */
     unsigned capacity, capacity_of; /* NICs that are left, of how many (capacity_of 0: not known) */

@@ -35,7 +35,7 @@ struct probe_peak {
 
 void probe_peak_take(struct probe_peak *p, uint64_t now, uint64_t moved);
 
-/* What became known of one end since the question was put. All zero: nothing. */
+/* What became known of one end since the probe was posted. All zero: nothing. */
 struct probe_track {
     struct probe_load from, mid, last;
     uint64_t moved_at; /* the latest time at which it is known to have moved; 0: none */
@@ -58,7 +58,7 @@ enum probe_activity probe_track_end(const struct probe_track *t, uint64_t clock,
 /* Time that @bytes take there. */
 uint64_t probe_load_expect(const struct probe_load *l, uint64_t bytes);
 
-/* A question without an answer. */
+/* A probe without an answer. */
 struct probe_case {
     uint64_t from; /* since when the answer may be expected */
     uint64_t t_probe;

@@ -5,7 +5,7 @@
 
 #include "probe_line.h"
 
-/* What was asked; "far" and "near" from the side of who decides. */
+/* What was probed; "far" and "near" from the side of who decides. */
 enum probe_point {
     PROBE_POINT_PAIR,      /* the pair, by either end */
     PROBE_POINT_NEAR_LOOP, /* our NIC to itself */
@@ -18,10 +18,10 @@ enum probe_point {
 
 struct probe_seen {
     unsigned by,
-        of; /* that agree, of those that were asked and about which the verdict says something */
+        of; /* that agree, of those that were probed and about which the verdict says something */
 };
 
-/* Adds one that was asked, with its outcome (enum probe_outcome; NA: it was not). */
+/* Adds one that was probed, with its outcome (enum probe_outcome; NA: it was not). */
 void probe_seen_add(struct probe_seen *s, enum probe_code code, enum probe_blame blame,
                     enum probe_point point, uint8_t outcome);
 

@@ -36,7 +36,7 @@ struct row {
         P_NA | UP, NA | OK, NA | OK                                                                \
     }
 /* The channel may ride on what broke, so that no word comes. */
-#define WORD_MAY_COME (NA | OK | SILENT)
+#define REPORT_MAY_COME (NA | OK | SILENT)
 
 /* clang-format off */
 static const struct row rows[] = {
@@ -45,23 +45,23 @@ static const struct row rows[] = {
     /* ... and a loop that does not is a queue pair alone, unless nothing else that the NIC asks is answered either. */
     {PROBE_BLAME_NONE, OK, NA | OK, NA | OK, {P_NA | UP, ANY, NA | OK}, {P_NA | UP, ANY, NA | OK}},
     /* Removed or fatal. What calls do then differs: on Soft-RoCE even the loop goes on. */
-    {PROBE_BLAME_LOCAL_NIC, NA | FAIL, WORD_MAY_COME, NA | OK, {GONE, ANY, NA | FAIL}, WELL},
+    {PROBE_BLAME_LOCAL_NIC, NA | FAIL, REPORT_MAY_COME, NA | OK, {GONE, ANY, NA | FAIL}, WELL},
     /* Driver or firmware hangs: the port is still said to be up, nothing completes. */
-    {PROBE_BLAME_LOCAL_NIC, NA | FAIL, WORD_MAY_COME, NA | OK, {P_NA | UP, NA | FAIL, NA | FAIL}, WELL},
+    {PROBE_BLAME_LOCAL_NIC, NA | FAIL, REPORT_MAY_COME, NA | OK, {P_NA | UP, NA | FAIL, NA | FAIL}, WELL},
     /* The same, but it still acknowledges what the other end asks. */
     {PROBE_BLAME_LOCAL_NIC, OK, OK, NA | OK, {P_NA | UP, FAIL, NA | FAIL}, WELL},
     {PROBE_BLAME_LOCAL_NIC, OK, OK, NA | OK, {P_NA | UP, NA | FAIL, FAIL}, WELL},
     /* A device that says so is alive. Whether the loop passes a port that is down differs by NIC, and by how it went down. */
-    {PROBE_BLAME_LOCAL_LINK, NA | FAIL, WORD_MAY_COME, NA | OK, {P_NA | DOWN, ANY, NA | FAIL}, WELL},
+    {PROBE_BLAME_LOCAL_LINK, NA | FAIL, REPORT_MAY_COME, NA | OK, {P_NA | DOWN, ANY, NA | FAIL}, WELL},
     /* In one direction or both: a write needs its acknowledgement. */
-    {PROBE_BLAME_LOCAL_LINK, NA | FAIL, WORD_MAY_COME, NA | OK, {P_NA | UP, NA | OK, NA | FAIL}, WELL},
+    {PROBE_BLAME_LOCAL_LINK, NA | FAIL, REPORT_MAY_COME, NA | OK, {P_NA | UP, NA | OK, NA | FAIL}, WELL},
     /* These two NICs alone. */
-    {PROBE_BLAME_PATH, NA | FAIL, WORD_MAY_COME, NA | OK, WELL, WELL},
+    {PROBE_BLAME_PATH, NA | FAIL, REPORT_MAY_COME, NA | OK, WELL, WELL},
     /* The plane, or all there is. */
-    {PROBE_BLAME_PATH, NA | FAIL, WORD_MAY_COME, ANY, {P_NA | UP, NA | OK, NA | FAIL}, {P_NA | UP, NA | OK, NA | FAIL}},
+    {PROBE_BLAME_PATH, NA | FAIL, REPORT_MAY_COME, ANY, {P_NA | UP, NA | OK, NA | FAIL}, {P_NA | UP, NA | OK, NA | FAIL}},
     /* The switch that both are in lost its power, or one cable joins them. */
-    {PROBE_BLAME_PATH, NA | FAIL, WORD_MAY_COME, ANY, {DOWN, ANY, NA | FAIL}, {P_NA | DOWN, ANY, NA | FAIL}},
-    {PROBE_BLAME_PATH, NA | FAIL, WORD_MAY_COME, ANY, {P_NA | DOWN, ANY, NA | FAIL}, {DOWN, ANY, NA | FAIL}},
+    {PROBE_BLAME_PATH, NA | FAIL, REPORT_MAY_COME, ANY, {DOWN, ANY, NA | FAIL}, {P_NA | DOWN, ANY, NA | FAIL}},
+    {PROBE_BLAME_PATH, NA | FAIL, REPORT_MAY_COME, ANY, {P_NA | DOWN, ANY, NA | FAIL}, {DOWN, ANY, NA | FAIL}},
     /* Killed: its queue pairs went with it, perhaps just after one had answered; auxiliary ports may be its own. */
     {PROBE_BLAME_PEER, ANY, REFUSED, ANY, {P_NA | UP, NA | OK, ANY}, {P_NA | UP, NA | OK, ANY}},
     /* Stopped, or the channel alone is lost: its NICs answer. */

@@ -49,9 +49,10 @@ struct probe_facts {
      * answered since the fault.
      */
     uint8_t others;
-    uint8_t others_n; /* how many of them were asked; no NIC is in two of them. One that worked
+    uint8_t others_n; /* how many of them were probed; no NIC is in two of them. One that worked
                          until this pair failed, and is silent since, counts as PROBE_SEVERAL */
-    struct probe_end local, remote; /* remote: as the peer said it; all NA where it said nothing */
+    struct probe_end local,
+        remote; /* remote: as the peer announced it; all NA where it said nothing */
 };
 
 /*

@@ -20,7 +20,7 @@ uint64_t probe_watch_expect(const struct probe_watch *w, const struct probe_puls
 void probe_watch_rest(struct probe_watch *w)
 {
     w->moved_at = 0;
-    w->look_at = 0;
+    w->poll_at = 0;
     w->backoff = 0;
 }
 
@@ -73,17 +73,17 @@ int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pul
     if (w->moved_at == 0 || w->moved != s->moved) {
         w->moved = s->moved;
         w->moved_at = now;
-        w->look_at = 0;
+        w->poll_at = 0;
         w->backoff = 0;
         return 0;
     }
-    if (now < w->look_at || now - w->moved_at < t_suspect + 2 * probe_watch_expect(w, s)) {
+    if (now < w->poll_at || now - w->moved_at < t_suspect + 2 * probe_watch_expect(w, s)) {
         return 0;
     }
     w->backoff = w->backoff == 0                      ? t_suspect
                  : 2 * w->backoff < PROBE_BACKOFF_MAX ? 2 * w->backoff
                                                       : PROBE_BACKOFF_MAX;
-    w->look_at = now + w->backoff;
+    w->poll_at = now + w->backoff;
     return 1;
 }
 

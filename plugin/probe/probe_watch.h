@@ -22,8 +22,8 @@ struct probe_pulse {
 
 struct probe_watch {
     uint64_t moved, moved_at;
-    uint64_t look_at;            /* not looked at again before */
-    uint64_t backoff;            /* 0: the next look is the first in this silence */
+    uint64_t poll_at;            /* not checked again before */
+    uint64_t backoff;            /* 0: the next check is the first in this silence */
     uint64_t rate;               /* bytes/s; 0: not measured */
     uint64_t from_at, from_done; /* begin of the present sample; from_at 0: none */
     uint8_t gap;                 /* nothing was outstanding at one of its ticks */

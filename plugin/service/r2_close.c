@@ -34,7 +34,7 @@ const char *r2_close_name(enum r2_close state)
     return (unsigned)state < R2_CLOSE_COUNT ? names[state] : "?";
 }
 
-/* What never stood, and nobody was told of, has no BYE to say. */
+/* What never stood, and nobody was notified of, has no BYE to say. */
 void r2_close_move(struct r2_comm *c, enum r2_close to)
 {
     static const unsigned char legal[R2_CLOSE_COUNT][R2_CLOSE_COUNT] = {
@@ -52,7 +52,7 @@ void r2_close_move(struct r2_comm *c, enum r2_close to)
     atomic_store_explicit(&c->close, to, memory_order_relaxed); /* the gate orders what it means */
 }
 
-static void say_bye(struct r2_comm *c, int abort)
+static void send_bye(struct r2_comm *c, int abort)
 {
     union fo_body b;
 
@@ -65,15 +65,15 @@ static void say_bye(struct r2_comm *c, int abort)
     r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
 }
 
-void r2_close_say_bye(struct r2_comm *c)
+void r2_close_send_bye(struct r2_comm *c)
 {
-    say_bye(c, c->end->abort);
+    send_bye(c, c->end->abort);
 }
 
-static uint64_t say_again(struct r2_comm *c, uint64_t now)
+static uint64_t send_again(struct r2_comm *c, uint64_t now)
 {
     if (now >= c->repeat.at) {
-        r2_close_say_bye(c);
+        r2_close_send_bye(c);
         c->repeat.at = now + c->repeat.interval;
         c->repeat.interval =
             c->repeat.interval < MS(40) ? c->repeat.interval * 2 : c->repeat.interval;
@@ -81,9 +81,9 @@ static uint64_t say_again(struct r2_comm *c, uint64_t now)
     return c->repeat.at;
 }
 
-uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now)
+uint64_t r2_close_send_abort(struct r2_comm *c, uint64_t now)
 {
-    return c->end->abort && !c->end->bye_ok ? say_again(c, now) : UINT64_MAX;
+    return c->end->abort && !c->end->bye_ok ? send_again(c, now) : UINT64_MAX;
 }
 
 /* S: its incarnations are all fenced, hard: with its BYE R's holds end, and nothing may be posted
@@ -108,7 +108,7 @@ static bool is_quiet(struct r2_comm *c)
  * The other end may wait for what this one will not do any more, and NCCL may learn late, or never,
  * that it has ended: R has acknowledgements under way that no request of NCCL's waits for.
  */
-uint64_t r2_close_tell(struct r2_comm *c, uint64_t now)
+uint64_t r2_close_notify(struct r2_comm *c, uint64_t now)
 {
     if (c->end->abort || c->fo.error == R2_OK || c->fo.peer_bye != FO_BYE_NONE || c->end->bye_ok) {
         return UINT64_MAX;
@@ -119,7 +119,7 @@ uint64_t r2_close_tell(struct r2_comm *c, uint64_t now)
         c->repeat.interval = MS(c->inst->cfg.t_repeat_ms);
     }
     if (now >= c->repeat.at && is_quiet(c)) {
-        say_bye(c, 1);
+        send_bye(c, 1);
         c->repeat.at = now + c->repeat.interval;
         c->repeat.interval =
             2 * c->repeat.interval < TELL_MOST ? 2 * c->repeat.interval : TELL_MOST;
@@ -127,7 +127,7 @@ uint64_t r2_close_tell(struct r2_comm *c, uint64_t now)
     return c->repeat.at > now ? c->repeat.at : UINT64_MAX; /* the end of a fence steps it */
 }
 
-void r2_close_say_nothing_left(struct r2_comm *c)
+void r2_close_send_nothing_left(struct r2_comm *c)
 {
     union fo_body b;
 
@@ -214,7 +214,7 @@ static int over(const struct r2_comm *c, uint64_t now)
     uint64_t contact =
         c->peer->last_contact > c->end->closed_at ? c->peer->last_contact : c->end->closed_at;
 
-    /* Once S has said BYE it waits for nothing but BYE_OK, which strangers get, too; and it may
+    /* Once S has sent BYE it waits for nothing but BYE_OK, which strangers get, too; and it may
      * have forgotten us. */
     if (c->end->bye_ok ||
         (!c->is_send && (c->fo.peer_bye != FO_BYE_NONE || !r2_rule(R2_RULE_TOMBSTONE)))) {
@@ -233,7 +233,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
     if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
         next = fo_step(&c->fo, now);
         if (!over(c, now)) {
-            return r2_earlier(next, say_again(c, now));
+            return r2_earlier(next, send_again(c, now));
         }
         for (int p = 0; p < c->link.npaths; p++) {
             r2_close_log_incarnation(c, p);

@@ -9,7 +9,8 @@
 struct r2_close_conn {
     int abort;
     int bye_ok;
-    uint64_t ended_at; /* seen to have ended, and not closed: the peer is told; ns, 0: it was not */
+    uint64_t
+        ended_at; /* seen to have ended, and not closed: the peer is notified; ns, 0: it was not */
     uint64_t closed_at;
 };
 
@@ -22,15 +23,15 @@ const char *r2_close_name(enum r2_close state);
 /* Returns the next deadline; 0 when the connection was freed
  * (the gate with it). */
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
-void r2_close_say_bye(struct r2_comm *c);
+void r2_close_send_bye(struct r2_comm *c);
 /*
  * An abort that NCCL has begun, and not closed yet: its queue pairs fail at the peer otherwise
  * before it hears why. Returns the next deadline.
  */
-uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now);
+uint64_t r2_close_send_abort(struct r2_comm *c, uint64_t now);
 /* Tells the peer of one that has ended and that NCCL has not closed. Returns the next deadline. */
-uint64_t r2_close_tell(struct r2_comm *c, uint64_t now);
-void r2_close_say_nothing_left(
+uint64_t r2_close_notify(struct r2_comm *c, uint64_t now);
+void r2_close_send_nothing_left(
     struct r2_comm *c); /* BYE(abort) without any ledger, for who could not come into the gate */
 void r2_close_log_incarnation(const struct r2_comm *c, int p); /* its present incarnation is over */
 void r2_close_log_flush(

@@ -511,7 +511,7 @@ static inline __attribute__((always_inline)) int test_step(struct r2_comm *c, st
     return req->kind == R2_REQ_SEND ? test_send(c, req, sizes) : test_recv(c, req, sizes);
 }
 
-/* The same, and the profiler is told. */
+/* The same, and the profiler is notified. */
 static __attribute__((noinline)) enum r2_status test_profiled(struct r2_comm *c, struct r2_req *req,
                                                               int *done, size_t *sizes)
 {
@@ -522,9 +522,9 @@ static __attribute__((noinline)) enum r2_status test_profiled(struct r2_comm *c,
     }
     *done = test_step(c, req, sizes);
     failed = !*done && c->fo.error != R2_OK;
-    r2_prof_look(req, *done);
+    r2_prof_poll(req, *done);
     r2_gate_leave(&c->gate);
-    r2_prof_tell(c->prof, failed);
+    r2_prof_notify(c->prof, failed);
     return failed ? report_error(c) : R2_OK;
 }
 

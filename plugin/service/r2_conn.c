@@ -68,9 +68,9 @@ void r2_comm_free(struct r2_comm *c)
         r2_peer_put(c->inst, c->peer);
     }
     r2_reg_leave(c); /* none, unless the instance goes before its connections were closed */
-    if (!atomic_load_explicit(&c->link.staging_kept,
+    if (!atomic_load_explicit(&c->link.ctl_src_kept,
                               memory_order_relaxed)) { /* the workers' jobs are back */
-        r2_pages_put(c->start->staging_mem, sizeof(struct ib_staging));
+        r2_pages_put(c->start->ctl_src_mem, sizeof(struct ib_ctl_src));
     }
     ib_flush_free(c->flush.lane);
     free(c->flush.req);

@@ -20,16 +20,17 @@
 #include "r2_reconnect.h"
 #include "r2_setup.h"
 
-static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as, uint32_t dst,
-                     uint32_t src)
+static void send_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as, uint32_t dst,
+                      uint32_t src)
 {
     union fo_body b = {.bye_ok = {.dst = dst, .src = src}};
 
     r2_peer_emit(inst, peer, as, &b);
 }
 
-/* Set-up failed here and the word was lost: the sender would repeat CONF until its time is over. */
-static void say_refused(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uint32_t src)
+/* Set-up failed here and the message was lost: the sender would repeat CONF until its time is over.
+ */
+static void send_refused(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uint32_t src)
 {
     union fo_body b = {
         .refuse = {.dst = dst, .src = src, .why = "the connection is not known any more"}};
@@ -74,7 +75,7 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         break;
     case FO_MSG_BYE:
         fo_on_bye(&c->fo, &b->fenced, now);
-        say_gone(c->inst, c->peer, FO_MSG_BYE_OK, c->fo.peer, c->id);
+        send_gone(c->inst, c->peer, FO_MSG_BYE_OK, c->fo.peer, c->id);
         break;
     case FO_MSG_BYE_OK:
         c->end->bye_ok = 1;
@@ -101,7 +102,7 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         r2_watch_on_want(c, &b->want);
         break;
     case FO_MSG_FAILBACK:
-        r2_failback_on_word(c, &b->failback);
+        r2_failback_on_record(c, &b->failback);
         break;
     case FO_MSG_FAILBACK_OK:
         r2_failback_on_ok(c, &b->failback);
@@ -128,11 +129,11 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
     if (c == NULL || c->peer != peer || (c->fo.peer != 0 && c->fo.peer != src && src != 0)) {
         inst->refused.unknown_records++;
         if (type == FO_MSG_BYE) {
-            say_gone(inst, peer, FO_MSG_BYE_OK, src, dst);
+            send_gone(inst, peer, FO_MSG_BYE_OK, src, dst);
         } else if (type == FO_MSG_DOWN || type == FO_MSG_FENCED) {
-            say_gone(inst, peer, FO_MSG_GONE, src, dst);
+            send_gone(inst, peer, FO_MSG_GONE, src, dst);
         } else if (type == FO_MSG_CONF) {
-            say_refused(inst, peer, src, dst);
+            send_refused(inst, peer, src, dst);
         }
         return;
     }
@@ -216,7 +217,7 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
 
     peer->last_contact = now;
     peer->refused_since = 0;
-    peer->channel.words++;
+    peer->channel.messages++;
     if (peer->gossip.blamed) {
         r2_locate_speaks(inst, peer);
     }

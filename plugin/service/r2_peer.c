@@ -53,7 +53,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
 
         r2_locate_drop(inst, peer);
         r2_pairs_drop(inst, peer);
-        r2_peers_step(inst, r2_now(inst)); /* last words first */
+        r2_peers_step(inst, r2_now(inst)); /* last messages first */
         r2_gossip_leave(inst, peer);
         for (p = &inst->peers; *p != peer; p = &(*p)->next) {
         }
@@ -72,7 +72,7 @@ void r2_peer_post(struct r2_inst *inst, struct r2_peer *peer)
         return;
     }
     now = r2_now(inst);
-    r2_inband_ask(inst, peer, now);
+    r2_inband_request(inst, peer, now);
     lost = inst->oob->ops->send(peer->oob, peer->out.buf, peer->out.len) !=
            0; /* what is lost is repeated */
     if (!lost) {
@@ -84,7 +84,7 @@ void r2_peer_post(struct r2_inst *inst, struct r2_peer *peer)
     peer->out.len = 0;
 }
 
-static uint64_t say_nics(struct r2_inst *inst, struct r2_peer *p, uint64_t now)
+static uint64_t send_nics(struct r2_inst *inst, struct r2_peer *p, uint64_t now)
 {
     if (p->down.mask == 0) {
         return UINT64_MAX;
@@ -115,14 +115,14 @@ void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
         return;
     }
     peer->refused_since = 0;
-    peer->channel.lost = peer->channel.said = 0;
+    peer->channel.lost = peer->channel.logged = 0;
     r2_inband_channel(inst, peer);
     peer->last_contact = r2_now(inst);
     peer->down.repeat.at = peer->gossip.repeat.at = 0;
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         pair->announce.repeat.at = pair->peer == peer ? 0 : pair->announce.repeat.at;
     }
-    /* what was lost with the old channel is said again at once */
+    /* what was lost with the old channel is announced again at once */
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer == peer) {
             r2_gate_visit(&c->gate);
@@ -160,7 +160,7 @@ static bool is_missed(struct r2_inst *inst, const struct r2_peer *peer);
  * before. Nothing new where its process or host is blamed. */
 static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
-    if (peer->channel.lost == 0 || peer->channel.said || peer->host[0] == '\0') {
+    if (peer->channel.lost == 0 || peer->channel.logged || peer->host[0] == '\0') {
         return UINT64_MAX; /* without a name: no connection to it has ever stood, and set-up has a
                               limit of its own */
     }
@@ -170,7 +170,7 @@ static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64
     if (r2_gossip_peer_blamed(inst, peer)) {
         return UINT64_MAX; /* it may speak again over NICs, and the channel be lost still */
     }
-    peer->channel.said = 1;
+    peer->channel.logged = 1;
     if (is_missed(inst, peer)) {
         r2_verdict_channel(inst, peer);
     }
@@ -182,9 +182,9 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
     uint64_t next = UINT64_MAX;
 
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
-        next = r2_earlier(next, say_nics(inst, p, now));
-        next = r2_earlier(next, r2_drain_say(inst, p, now));
-        next = r2_earlier(next, r2_gossip_say(inst, p, now));
+        next = r2_earlier(next, send_nics(inst, p, now));
+        next = r2_earlier(next, r2_drain_send(inst, p, now));
+        next = r2_earlier(next, r2_gossip_send(inst, p, now));
         next = r2_earlier(next, r2_peer_check_gone(inst, p, now));
         next = r2_earlier(next, check_channel(inst, p, now));
         r2_peer_post(inst, p);

@@ -14,7 +14,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer);
  * inst->post. */
 void r2_peer_post(struct r2_inst *inst, struct r2_peer *peer);
 /* Events of the channel @oob, as the backend reports them; @refused: the host answers, but no such
- * process. What was lost with the old channel is said again. */
+ * process. What was lost with the old channel is announced again. */
 void r2_peer_channel_up(void *inst, struct r2_oob_peer *oob);
 void r2_peer_channel_down(void *inst, struct r2_oob_peer *oob, int refused);
 uint64_t r2_peers_step(struct r2_inst *inst,

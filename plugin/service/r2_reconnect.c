@@ -36,11 +36,11 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
 {
     static const unsigned char legal[R2_RET_COUNT][R2_RET_COUNT] = {
         [R2_RET_NONE] = {[R2_RET_R_BUILD] = 1, [R2_RET_S_BUILD] = 1},
-        [R2_RET_R_BUILD] = {[R2_RET_R_SAID] = 1, [R2_RET_NONE] = 1},
-        [R2_RET_R_SAID] = {[R2_RET_R_JOIN] = 1, [R2_RET_NONE] = 1},
+        [R2_RET_R_BUILD] = {[R2_RET_R_SENT] = 1, [R2_RET_NONE] = 1},
+        [R2_RET_R_SENT] = {[R2_RET_R_JOIN] = 1, [R2_RET_NONE] = 1},
         [R2_RET_R_JOIN] = {[R2_RET_NONE] = 1},
-        [R2_RET_S_BUILD] = {[R2_RET_S_SAID] = 1, [R2_RET_NONE] = 1},
-        [R2_RET_S_SAID] = {[R2_RET_NONE] = 1},
+        [R2_RET_S_BUILD] = {[R2_RET_S_SENT] = 1, [R2_RET_NONE] = 1},
+        [R2_RET_S_SENT] = {[R2_RET_NONE] = 1},
     };
     struct r2_ret *r = &c->ret->path[p];
 
@@ -66,7 +66,7 @@ static int ended(const struct r2_comm *c)
 
 /* --- words --- */
 
-static void say(struct r2_comm *c, int p, enum fo_type type)
+static void send(struct r2_comm *c, int p, enum fo_type type)
 {
     union fo_body b = {
         .open = {.dst = c->fo.peer, .src = c->id, .inc = c->link.path[p].inc, .path = (uint8_t)p}};
@@ -80,7 +80,7 @@ static uint64_t repeat(struct r2_comm *c, int p, enum fo_type type, uint64_t now
     struct r2_ret *r = &c->ret->path[p];
 
     if (now >= r->send_at) {
-        say(c, p, type);
+        send(c, p, type);
         r->send_at = now + r->interval;
         r->interval = r->interval < MS(100) ? 2 * r->interval : r->interval;
     }
@@ -88,7 +88,7 @@ static uint64_t repeat(struct r2_comm *c, int p, enum fo_type type, uint64_t now
 }
 
 /* The peer opens an incarnation that never stood, or will not stand, here. */
-static void say_over(struct r2_comm *c, int p, uint32_t inc)
+static void send_ended(struct r2_comm *c, int p, uint32_t inc)
 {
     union fo_body b = {.down = {.dst = c->fo.peer,
                                 .src = c->id,
@@ -111,7 +111,7 @@ static void say_over(struct r2_comm *c, int p, uint32_t inc)
 static void refuse(struct r2_comm *c, int p, uint32_t inc)
 {
     c->ret->path[p].refused = inc;
-    say_over(c, p, inc);
+    send_ended(c, p, inc);
 }
 
 static bool was_refused(const struct r2_comm *c, int p, uint32_t inc)
@@ -148,7 +148,7 @@ static void next_incarnation(struct r2_comm *c, int p, uint32_t inc, uint64_t no
     fo_incarnation_begin(&c->fo, p);
 }
 
-/* S, who does not know whether R has it up by now: an ordinary end, which R is told. */
+/* S, who does not know whether R has it up by now: an ordinary end, of which R is notified. */
 static void give_up_open(struct r2_comm *c, int p)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_SETUP};
@@ -168,7 +168,7 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
 
     R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->link.path[p].inc, why);
     if (r->state == R2_RET_S_BUILD) {
-        say_over(c, p, c->link.path[p].inc); /* R waits for our queue pair */
+        send_ended(c, p, c->link.path[p].inc); /* R waits for our queue pair */
     }
     ret_move(c, p, R2_RET_NONE);
     c->link.path[p].open = 0;
@@ -370,18 +370,19 @@ static uint64_t step_open(struct r2_comm *c, int p, uint64_t now)
 
     switch (r->state) {
     case R2_RET_R_BUILD:
-        ret_move(c, p, R2_RET_R_SAID);
+        ret_move(c, p, R2_RET_R_SENT);
         return repeat(c, p, FO_MSG_OPEN, now);
-    case R2_RET_R_SAID:
+    case R2_RET_R_SENT:
         return r2_earlier(repeat(c, p, FO_MSG_OPEN, now), r->since + OPEN_LIMIT);
     case R2_RET_R_JOIN:
         if (stands(c, p)) {
-            say(c, p, FO_MSG_OPEN_UP);
+            send(c, p, FO_MSG_OPEN_UP);
         }
         return UINT64_MAX;
     case R2_RET_S_BUILD:
-        ib_path_open(&c->link.path[p]); /* R writes CTS before its word that we may post is here */
-        ret_move(c, p, R2_RET_S_SAID);
+        ib_path_open(
+            &c->link.path[p]); /* R writes CTS before its report that we may post is here */
+        ret_move(c, p, R2_RET_S_SENT);
         return repeat(c, p, FO_MSG_OPEN_OK, now);
     default:
         return r2_earlier(repeat(c, p, FO_MSG_OPEN_OK, now), r->since + OPEN_LIMIT);
@@ -404,7 +405,7 @@ static uint64_t step_path(struct r2_comm *c, int p, uint64_t now)
         give_up(c, p, "the connection ends", now);
     } else if (r2_elapsed(now, r->since) < OPEN_LIMIT) {
         return step_open(c, p, now);
-    } else if (r->state == R2_RET_S_SAID) {
+    } else if (r->state == R2_RET_S_SENT) {
         give_up_open(c, p);
     } else {
         give_up(c, p, "no answer", now);
@@ -463,7 +464,7 @@ void r2_reconnect_on_open(struct r2_comm *c, const struct fo_open *m)
     }
     ahead = (int32_t)(m->inc - c->link.path[p].inc);
     if (ahead > 0 && was_refused(c, p, m->inc)) {
-        say_over(c, p, m->inc);
+        send_ended(c, p, m->inc);
     } else if (ahead > 0 && r2_drain_has(c, p) && c->link.up) {
         refuse(c, p, m->inc); /* R does not know of the drain (yet) */
     } else if (ahead > 0 && r2_failback_allows(c, p)) {
@@ -472,8 +473,8 @@ void r2_reconnect_on_open(struct r2_comm *c, const struct fo_open *m)
         refuse(c, p, m->inc); /* our policy forbids it */
     } else if (ahead == 0 && c->ret->path[p].state == R2_RET_NONE &&
                c->fo.path[p].state == FO_FENCED) {
-        say_over(c, p, m->inc); /* it failed here and the word was lost */
-    } else if (ahead == 0 && c->ret->path[p].state == R2_RET_S_SAID) {
+        send_ended(c, p, m->inc); /* it failed here and the message was lost */
+    } else if (ahead == 0 && c->ret->path[p].state == R2_RET_S_SENT) {
         c->ret->path[p].send_at = 0; /* our answer was lost */
         r2_comm_kick(c);
     }
@@ -486,14 +487,14 @@ void r2_reconnect_on_open_ok(struct r2_comm *c, const struct fo_open *m)
     if (c->is_send || p >= c->link.npaths || m->inc != c->link.path[p].inc || ended(c)) {
         return;
     }
-    if (c->ret->path[p].state == R2_RET_R_SAID) {
+    if (c->ret->path[p].state == R2_RET_R_SENT) {
         c->start->build[p].peer = m->addr;
         ret_move(c, p, R2_RET_R_JOIN);
         r2_build_submit(c, p, 1);
     } else if (c->ret->path[p].state == R2_RET_NONE && c->fo.path[p].state == FO_UP) {
-        say(c, p, FO_MSG_OPEN_UP); /* it was lost */
+        send(c, p, FO_MSG_OPEN_UP); /* it was lost */
     } else if (c->ret->path[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
-        say_over(c, p, m->inc);
+        send_ended(c, p, m->inc);
     }
 }
 
@@ -502,7 +503,7 @@ void r2_reconnect_on_open_up(struct r2_comm *c, const struct fo_open *m)
     int p = m->path;
 
     if (c->is_send && p < c->link.npaths && m->inc == c->link.path[p].inc &&
-        c->ret->path[p].state == R2_RET_S_SAID && !ended(c)) {
+        c->ret->path[p].state == R2_RET_S_SENT && !ended(c)) {
         stands(c, p);
     }
 }
@@ -512,7 +513,7 @@ int r2_reconnect_on_over(struct r2_comm *c, int p, uint32_t inc)
     if (p >= c->link.npaths || inc != c->link.path[p].inc || c->ret->path[p].state == R2_RET_NONE) {
         return 0;
     }
-    if (c->ret->path[p].state == R2_RET_S_SAID || c->ret->path[p].state == R2_RET_R_SAID) {
+    if (c->ret->path[p].state == R2_RET_S_SENT || c->ret->path[p].state == R2_RET_R_SENT) {
         give_up(c, p, "the peer gave it up", r2_now(c->inst));
     }
     return 1;

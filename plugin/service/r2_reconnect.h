@@ -11,10 +11,10 @@
 enum r2_ret_state {
     R2_RET_NONE,
     R2_RET_R_BUILD, /* R: job: the queue pair is made and filled */
-    R2_RET_R_SAID,  /* R: OPEN is out, repeated until OPEN_OK */
+    R2_RET_R_SENT,  /* R: OPEN is out, repeated until OPEN_OK */
     R2_RET_R_JOIN,  /* R: job: connected to S's */
     R2_RET_S_BUILD, /* S: job: made and connected */
-    R2_RET_S_SAID,  /* S: OPEN_OK is out, repeated until OPEN_UP */
+    R2_RET_S_SENT,  /* S: OPEN_OK is out, repeated until OPEN_UP */
     R2_RET_COUNT
 };
 

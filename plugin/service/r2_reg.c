@@ -134,7 +134,7 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
     return R2_OK;
 }
 
-#define COPY_WAIT_NS 20000 /* between two looks; a copy takes about as long */
+#define COPY_WAIT_NS 20000 /* between two checks; a copy takes about as long */
 
 /*
  * An abort: NCCL frees the memory of @mr when this returns, and copies to staging memory may still
@@ -178,7 +178,7 @@ static void abort_begin(struct r2_comm *c)
     if (!c->fo.quiet) {
         fo_quiet(&c->fo);
         fo_fail(&c->fo, R2_ERR_ARG, "a buffer of an outstanding request was deregistered");
-        c->end->abort = 1; /* said from here on: r2_close_say_abort() */
+        c->end->abort = 1; /* said from here on: r2_close_send_abort() */
         c->repeat.at = 0;
         c->repeat.interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
         r2_comm_kick(c);
@@ -187,8 +187,8 @@ static void abort_begin(struct r2_comm *c)
 }
 
 #define HALT_FENCES   10 /* x T_fence for one call into the driver; few take a hundredth of that */
-#define HALT_LOOK_NS  20000 /* between two looks, doubling */
-#define HALT_LOOK_MAX 1000000
+#define HALT_POLL_NS  20000 /* between two checks, doubling */
+#define HALT_POLL_MAX 1000000
 
 /*
  * Gate held. Whether it is no use to wait longer for the queue pair of path @p. A call that is
@@ -222,7 +222,7 @@ static bool halt_is_late(const struct r2_comm *c, int p, uint64_t since, uint64_
  * Gate held. Notes for the next wait which devices of @c have failed in it, and which have not.
  * Returns the paths that are to be waited for.
  */
-static uint32_t halt_look(struct r2_comm *c, uint64_t since, uint32_t *late)
+static uint32_t halt_poll(struct r2_comm *c, uint64_t since, uint32_t *late)
 {
     uint64_t now = r2_now(c->inst);
     uint32_t left = fo_unhalted(&c->fo);
@@ -254,19 +254,19 @@ struct halting {
 static const struct halting *wait_for_halt(struct r2_inst *inst, struct halting *h, int n)
 {
     const struct r2_env *env = &inst->env;
-    uint64_t since = r2_now(inst), pause = HALT_LOOK_NS;
+    uint64_t since = r2_now(inst), pause = HALT_POLL_NS;
     uint32_t left;
 
     do {
         left = 0;
         for (int i = 0; i < n; i++) {
             r2_gate_visit(&h[i].c->gate);
-            left |= halt_look(h[i].c, since, &h[i].late);
+            left |= halt_poll(h[i].c, since, &h[i].late);
             r2_gate_unvisit(&h[i].c->gate);
         }
         if (left) {
             env->wait(env->arg, pause);
-            pause = 2 * pause < HALT_LOOK_MAX ? 2 * pause : HALT_LOOK_MAX;
+            pause = 2 * pause < HALT_POLL_MAX ? 2 * pause : HALT_POLL_MAX;
         }
     } while (left);
     for (int i = 0; i < n; i++) {
@@ -297,7 +297,7 @@ static void keep(const struct halting *h, struct ib_mr *mr)
  * The connection behind @c, the first one for NULL. It is not freed until the next call with it,
  * which gives @c back.
  */
-static struct r2_comm *look_at_next(struct r2_inst *inst, struct r2_comm *c)
+static struct r2_comm *visit_next(struct r2_inst *inst, struct r2_comm *c)
 {
     struct r2_comm *next;
 
@@ -307,27 +307,27 @@ static struct r2_comm *look_at_next(struct r2_inst *inst, struct r2_comm *c)
         next = next->list.all_next;
     }
     if (next) {
-        next->list.looks++;
+        next->list.visits++;
     }
     if (c) {
-        c->list.looks--;
+        c->list.visits--;
     }
     pthread_mutex_unlock(&inst->lock);
     return next;
 }
 
-/* What look_at_next() holds of @c goes on until look_over(). */
-static void look_longer(struct r2_inst *inst, struct r2_comm *c)
+/* What visit_next() holds of @c goes on until visit_end(). */
+static void visit_extend(struct r2_inst *inst, struct r2_comm *c)
 {
     pthread_mutex_lock(&inst->lock);
-    c->list.looks++;
+    c->list.visits++;
     pthread_mutex_unlock(&inst->lock);
 }
 
-static void look_over(struct r2_inst *inst, struct r2_comm *c)
+static void visit_end(struct r2_inst *inst, struct r2_comm *c)
 {
     pthread_mutex_lock(&inst->lock);
-    c->list.looks--;
+    c->list.visits--;
     pthread_mutex_unlock(&inst->lock);
 }
 
@@ -350,7 +350,7 @@ static int abort_user(struct r2_comm *c, const struct ib_mr *mr)
 
 /*
  * Connections with requests under @mr abort, all of them before any is waited for. Returns how
- * many; they are looked at until look_over(). *list is the caller's to free. -1: there is no memory
+ * many; they are checked until visit_end(). *list is the caller's to free. -1: there is no memory
  * for one of them.
  */
 static int abort_all(struct r2_inst *inst, const struct ib_mr *mr, struct halting **list)
@@ -358,7 +358,7 @@ static int abort_all(struct r2_inst *inst, const struct ib_mr *mr, struct haltin
     int n = 0, room = 0, lacks = 0;
 
     *list = NULL;
-    for (struct r2_comm *c = look_at_next(inst, NULL); c; c = look_at_next(inst, c)) {
+    for (struct r2_comm *c = visit_next(inst, NULL); c; c = visit_next(inst, c)) {
         if (!abort_user(c, mr)) {
             continue;
         }
@@ -373,11 +373,11 @@ static int abort_all(struct r2_inst *inst, const struct ib_mr *mr, struct haltin
             room = 2 * room + 16;
         }
         (*list)[n++] = (struct halting){.c = c};
-        look_longer(inst, c);
+        visit_extend(inst, c);
     }
     if (lacks) {
         for (int i = 0; i < n; i++) {
-            look_over(inst, (*list)[i].c);
+            visit_end(inst, (*list)[i].c);
         }
     }
     return lacks ? -1 : n;
@@ -399,7 +399,7 @@ static int abort_users(struct r2_inst *inst, struct ib_mr *mr)
         keep(late, mr);
     }
     for (int i = 0; i < n; i++) {
-        look_over(inst, list[i].c);
+        visit_end(inst, list[i].c);
     }
     free(list);
     return n < 0 || late;

@@ -63,8 +63,8 @@ static void step_comm(struct r2_comm *c, uint64_t now)
         if (setup == R2_SETUP_DONE) {
             next = fo_step(&c->fo, now); /* first: what it settles may return */
             next = r2_earlier(next, r2_reconnect_step(c, now));
-            next = r2_earlier(next, r2_close_say_abort(c, now));
-            next = r2_earlier(next, r2_close_tell(c, now));
+            next = r2_earlier(next, r2_close_send_abort(c, now));
+            next = r2_earlier(next, r2_close_notify(c, now));
         }
     }
     c->deadline = next;
@@ -95,7 +95,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
 {
     uint64_t now = r2_now(inst), next, oob_next;
     struct r2_comm *c, *following;
-    int look = now >= inst->ports.look_at;
+    int look = now >= inst->ports.poll_at;
 
     r2_watch_clock(inst, now);
     oob_next = inst->oob->ops->progress(inst->oob, now);
@@ -113,13 +113,13 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
         step_comm(c, now);
     }
     r2_reconnect_admit(inst);
-    next =
-        r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
+    next = r2_watch_step(inst,
+                         now); /* may ask for a check of the ports, and has words for the peers */
     next = r2_earlier(next, r2_probation_step(inst, now));
-    next = r2_earlier(next, r2_pairs_say(inst, now));
+    next = r2_earlier(next, r2_pairs_announce(inst, now));
     if (inst->share.rung || look) {
-        r2_drain_look(inst);
-        r2_failback_look(inst);
+        r2_drain_poll(inst);
+        r2_failback_poll(inst);
     }
     r2_host_share_step(inst, now, look);
     next = r2_earlier(next, r2_balance_step(inst, now, look));
@@ -150,8 +150,9 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
 
     fds[n++] = (struct pollfd){.fd = inst->service.wake_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = inst->oob->ops->fd(inst->oob), .events = POLLIN};
-    fds[n++] = (struct pollfd){
-        .fd = inst->share.board ? r2_host_registry_fd(inst->share.board) : -1, .events = POLLIN};
+    fds[n++] =
+        (struct pollfd){.fd = inst->share.registry ? r2_host_registry_fd(inst->share.registry) : -1,
+                        .events = POLLIN};
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
         enum ib_nic_state s = ib_nic_state_get(nic);
@@ -243,7 +244,7 @@ static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
     inst->env = *p->env;
     inst->v = *p->verbs;
     inst->cfg = *p->cfg;
-    inst->ports.looks = 1; /* the first connection reads anew what was read at init */
+    inst->ports.polls = 1; /* the first connection reads anew what was read at init */
     inst->service.wake_fd = -1;
     inst->digest = r2_config_digest(&inst->cfg);
     snprintf(inst->host, sizeof(inst->host), "%s", p->host ? p->host : "?");
@@ -275,7 +276,7 @@ static void modules_close(struct r2_inst *inst)
     free(inst->diagnosis.verdicts);
     free(inst->drain.failback);
     free(inst->watch.load);
-    free(inst->ports.look);
+    free(inst->ports.refresh);
     free(inst->diagnosis.cases);
     free(inst->diagnosis.counters);
     free(inst->diagnosis.loop);
@@ -317,7 +318,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     }
     inst->reach = r2_reach_create(inst, p->copy, p->copy_arg, p->copy_open);
     if (inst->reach) {
-        ib_mr_cache_reaches_set(inst->mrs, r2_reach_ask, inst->reach);
+        ib_mr_cache_reaches_set(inst->mrs, r2_reach_check, inst->reach);
     }
     inst->oob = p->oob_create(p->oob_arg, &ev, why, why_len);
     if (inst->oob == NULL) {
@@ -329,14 +330,14 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         r2_host_share_open(inst, inst->share.run_dir);
     }
     r2_report_open(inst, p->job);
-    r2_drain_look(inst);
-    r2_failback_look(inst);
+    r2_drain_poll(inst);
+    r2_failback_poll(inst);
     if (inst->env.threads && start_thread(inst, why, why_len) != 0) {
-        goto err_board;
+        goto err_registry;
     }
     return inst;
 
-err_board:
+err_registry:
     r2_report_stop(inst);
     r2_report_free(inst);
     r2_host_share_close(inst);
@@ -367,7 +368,7 @@ err_inst:
  * does not come out, in a driver perhaps, nothing is read of what it may be writing, and nothing is
  * claimed: a ledger read in the middle could have what never came.
  */
-static void say_last(struct r2_comm *c, uint64_t limit_ns)
+static void send_last_bye(struct r2_comm *c, uint64_t limit_ns)
 {
     int inside = r2_gate_visit_for(&c->gate, limit_ns);
 
@@ -378,16 +379,16 @@ static void say_last(struct r2_comm *c, uint64_t limit_ns)
         c->end->abort = 1;
     }
     if (inside) {
-        r2_close_say_bye(c);
+        r2_close_send_bye(c);
         r2_gate_unvisit(&c->gate);
     } else {
-        r2_close_say_nothing_left(c);
+        r2_close_send_nothing_left(c);
     }
 }
 
-/* Last words: every open connection says BYE once, then the channels are closed in order (P28). All
- * gates together are waited for until @until. */
-static void say_goodbye(struct r2_inst *inst, uint64_t until)
+/* Last messages: every open connection says BYE once, then the channels are closed in order (P28).
+ * All gates together are waited for until @until. */
+static void send_goodbye(struct r2_inst *inst, uint64_t until)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         uint64_t now = r2_now(inst);
@@ -396,7 +397,7 @@ static void say_goodbye(struct r2_inst *inst, uint64_t until)
             c->end->bye_ok) {
             continue;
         }
-        say_last(c, until > now ? until - now : 0);
+        send_last_bye(c, until > now ? until - now : 0);
     }
     r2_peers_step(inst, r2_now(inst));
 }
@@ -426,14 +427,14 @@ static int stop_thread(struct r2_inst *inst, uint64_t limit_ns)
     return 0;
 }
 
-int r2_inst_last_words(struct r2_inst *inst)
+int r2_inst_exit_notify(struct r2_inst *inst)
 {
     uint64_t limit = (uint64_t)inst->cfg.t_exit_ms * 1000000, end = r2_now(inst) + limit, now;
 
     if (stop_thread(inst, limit) != 0) {
         return -1;
     }
-    say_goodbye(inst, r2_now(inst) + limit / 4);
+    send_goodbye(inst, r2_now(inst) + limit / 4);
     r2_report_stop(inst);
     now = r2_now(inst);
     inst->oob->ops->drain(inst->oob, end > now ? end - now : 0);
@@ -492,7 +493,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     uint64_t still_running, limit = (uint64_t)inst->cfg.t_exit_ms * 1000000;
     struct r2_pair *left;
 
-    if (r2_inst_last_words(inst) != 0) {
+    if (r2_inst_exit_notify(inst) != 0) {
         return; /* the service thread uses all of it */
     }
     still_running = ib_workers_destroy(inst->jobs.workers, limit);
@@ -509,7 +510,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     r2_report_free(inst);
     r2_host_share_close(inst);
     r2_balance_close(inst);
-    if (still_running) { /* in a job of a pair, a loop, a look, counters or a connection: each of
+    if (still_running) { /* in a job of a pair, a loop, a check, counters or a connection: each of
                             them reads the instance, its NICs and its keys */
         r2_log_flush();
         return;

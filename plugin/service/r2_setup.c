@@ -84,7 +84,7 @@ static void refuse(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uin
     r2_peer_emit(inst, peer, FO_MSG_REFUSE, &b);
 }
 
-static void tell_listener(const struct r2_comm *c)
+static void notify_listener(const struct r2_comm *c)
 {
     struct r2_inst *inst = c->inst;
 
@@ -115,7 +115,7 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
     }
     setup_move(c, R2_SETUP_FAILED);
     if (!c->is_send) { /* accept tells the reason; the comm itself nobody will ever see */
-        tell_listener(c);
+        notify_listener(c);
         r2_close_move(c, R2_CLOSE_DESTROY);
         r2_comm_kick(c);
     }
@@ -139,10 +139,10 @@ static void make_label(struct r2_comm *c, const char *peer_host)
              peer_host);
 }
 
-static int make_staging(struct r2_comm *c)
+static int make_ctl_src(struct r2_comm *c)
 {
-    c->start->staging_mem = r2_pages_get(sizeof(struct ib_staging));
-    return c->start->staging_mem ? 0 : -1;
+    c->start->ctl_src_mem = r2_pages_get(sizeof(struct ib_ctl_src));
+    return c->start->ctl_src_mem ? 0 : -1;
 }
 
 static int make_flush(struct r2_comm *c)
@@ -164,13 +164,13 @@ static int make_halves(struct r2_comm *c)
     } else {
         c->rx = calloc(1, sizeof(*c->rx));
     }
-    if ((!c->tx && !c->rx) || (c->rx && make_staging(c) != 0)) {
+    if ((!c->tx && !c->rx) || (c->rx && make_ctl_src(c) != 0)) {
         return -1;
     }
     if (c->is_send) {
         ib_send_init(c->tx, &c->link);
     } else {
-        ib_recv_init(c->rx, &c->link, c->start->staging_mem);
+        ib_recv_init(c->rx, &c->link, c->start->ctl_src_mem);
         if (make_flush(c) != 0) {
             return -1;
         }
@@ -205,7 +205,7 @@ static void open_paths(struct r2_comm *c, unsigned up)
     }
     fo_check_paths(&c->fo);
     r2_pairs_want(c);
-    r2_drain_tell(c->inst, c->peer);
+    r2_drain_announce(c->inst, c->peer);
     r2_drain_comm(c);
 }
 
@@ -219,7 +219,7 @@ static void check_digest(struct r2_comm *c, uint32_t digest)
 
 /* --- S --- */
 
-static void say_req(struct r2_comm *c)
+static void send_req(struct r2_comm *c)
 {
     union fo_body b;
 
@@ -346,7 +346,7 @@ static int listener_dev(struct r2_inst *inst, uint32_t id)
     return dev;
 }
 
-static void say_rep(struct r2_comm *c)
+static void send_rep(struct r2_comm *c)
 {
     union fo_body b = {.rep = c->start->rep};
 
@@ -362,7 +362,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
 
     if (c) { /* a repetition */
         if (setup_of(c) == R2_SETUP_R_REP) {
-            say_rep(c);
+            send_rep(c);
         }
         return;
     }
@@ -432,18 +432,18 @@ static void make_rep(struct r2_comm *c)
     }
 }
 
-static void say_ready(struct r2_comm *c)
+static void send_ready(struct r2_comm *c)
 {
     union fo_body b = {.ready = {.dst = c->fo.peer, .src = c->id, .up = c->start->ready}};
 
-    r2_balance_say(c);
+    r2_balance_send(c);
     r2_peer_emit(c->inst, c->peer, FO_MSG_READY, &b);
 }
 
 void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m)
 {
     if (setup_of(c) == R2_SETUP_DONE) { /* READY was lost */
-        say_ready(c);
+        send_ready(c);
         return;
     }
     if (setup_of(c) != R2_SETUP_R_REP || m->npaths != c->link.npaths) {
@@ -518,7 +518,7 @@ static uint64_t step_build(struct r2_comm *c, uint64_t now)
     if (setup_of(c) == R2_SETUP_R_BUILD) {
         make_rep(c);
         setup_move(c, R2_SETUP_R_REP);
-        say_rep(c);
+        send_rep(c);
         return c->start->since + MS(c->inst->cfg.t_connect_ms);
     }
     if (c->flush.lane) {
@@ -527,7 +527,7 @@ static uint64_t step_build(struct r2_comm *c, uint64_t now)
     c->start->ready = (uint8_t)up;
     open_paths(c, up);
     setup_move(c, R2_SETUP_DONE);
-    say_ready(c);
+    send_ready(c);
     hand_over(c);
     return 0;
 }
@@ -549,7 +549,7 @@ static uint64_t step_send(struct r2_comm *c, uint64_t now)
     }
     if (now >= c->repeat.at) {
         if (setup_of(c) == R2_SETUP_S_REQ) {
-            say_req(c);
+            send_req(c);
         } else {
             union fo_body b = {.conf = c->start->conf};
 

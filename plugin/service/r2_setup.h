@@ -26,7 +26,7 @@ struct r2_setup_conn {
     struct fo_rep rep;   /* S: what R offered. R: what we offered */
     struct fo_conf conf; /* S: what we answered. R: what S answered */
     struct r2_build build[IB_MAX_PATHS];
-    void *staging_mem;
+    void *ctl_src_mem;
 };
 
 /* Goes on as far as it can; returns the next deadline (ns). */
@@ -37,7 +37,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
 void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m);
 void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m);
 void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
-/* Ends it with a reason, which the peer and, at R, the listener are told. */
+/* Ends it with a reason, of which the peer and, at R, the listener are notified. */
 void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A path that has just come up: whether its NIC or its queue pair failed while it was being built.
  * Then it goes down at once. */
@@ -45,8 +45,8 @@ void r2_setup_check_path(struct r2_comm *c, int p);
 /* Says once where the primary NIC pair has fewer than @wanted queue pairs. */
 void r2_setup_check_qps(struct r2_comm *c, int wanted);
 const char *r2_setup_name(enum r2_setup s);
-/* What of our NICs is told at set-up of a connection whose own is @dev: which may be backups, the
- * sooner the larger. Returns how many. */
+/* What of our NICs is announced at set-up of a connection whose own is @dev: which may be backups,
+ * the sooner the larger. Returns how many. */
 int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,

@@ -90,8 +90,8 @@ void r2_setup_check_qps(struct r2_comm *c, int wanted)
 {
     int got = __builtin_popcount(ib_link_pair(&c->link, 0));
 
-    if (got < wanted && !c->inst->said.qps) {
-        c->inst->said.qps = 1;
+    if (got < wanted && !c->inst->logged.qps) {
+        c->inst->logged.qps = 1;
         R2_WARN(
             "NCCL_IB_QPS_PER_CONNECTION=%d: a connection gets %d queue pairs over its NIC pair, since it has at most %d in all and one for "
             "each of %d NIC pairs; NCCL_R2_BACKUP_NICS makes these fewer",
@@ -158,8 +158,8 @@ static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_
     if (inst->cfg.backup_nics[0] == 0 ||
         ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
         left_out = nic == primary || is_named(inst) ? NULL : unlike(inst, primary, nic);
-        if (left_out && !(inst->said.left_out >> nic->index & 1)) {
-            inst->said.left_out |= 1u << nic->index;
+        if (left_out && !(inst->logged.left_out >> nic->index & 1)) {
+            inst->logged.left_out |= 1u << nic->index;
             R2_INFO(
                 "NIC %s (%d Mb/s) is no backup of %s (%d Mb/s): %s; NCCL_R2_BACKUP_NICS or NCCL_IB_HCA may name it",
                 nic->name, nic->speed_mbps, primary->name, primary->speed_mbps, left_out);

@@ -32,7 +32,7 @@ struct r2_prof *r2_prof_new(const struct r2_config *cfg)
 
 /* --- what has changed --- */
 
-/* Each event is begun once and ended once: a look at a request makes no more than 2 *
+/* Each event is begun once and ended once: a check of a request makes no more than 2 *
  * R2_PROF_EVENTS calls. */
 static void event_begin(struct r2_prof *prof, struct r2_prof_req *r, void *parent,
                         struct r2_prof_event what, struct r2_prof_desc desc)
@@ -70,7 +70,7 @@ static uint32_t qp_of(const struct ib_path *p, uint32_t inc)
     return p->inc == inc && p->open && p->qp ? p->qp->qp_num : 0;
 }
 
-/* What was posted and accounted for between two looks was an event, too. */
+/* What was posted and accounted for between two checks was an event, too. */
 void r2_prof_send(struct r2_prof *prof, struct r2_prof_req *r, const struct ib_smsg *m,
                   const struct ib_link *l, int over)
 {
@@ -101,7 +101,7 @@ void r2_prof_send(struct r2_prof *prof, struct r2_prof_req *r, const struct ib_s
 
 /* Which parts come over which path is not known before they have: one event for each buffer, from
  * the call to the end. */
-static void recv_look(struct r2_prof *prof, struct r2_prof_req *r, const struct r2_req *req,
+static void recv_poll(struct r2_prof *prof, struct r2_prof_req *r, const struct r2_req *req,
                       int over)
 {
     const struct r2_comm *c = req->comm;
@@ -140,18 +140,18 @@ static uint64_t bit_of(unsigned slot)
     return 1ull << slot % 64;
 }
 
-static void look(struct r2_comm *c, unsigned slot, int over)
+static void poll(struct r2_comm *c, unsigned slot, int over)
 {
     struct r2_prof_req *r = &c->prof->req[slot];
 
     if (c->is_send) {
         r2_prof_send(c->prof, r, &c->tx->msg[slot], &c->link, over);
     } else {
-        recv_look(c->prof, r, &c->req[slot], over);
+        recv_poll(c->prof, r, &c->req[slot], over);
     }
 }
 
-void r2_prof_look(struct r2_req *req, int over)
+void r2_prof_poll(struct r2_req *req, int over)
 {
     struct r2_comm *c = req->comm;
     struct r2_prof *prof = c->prof;
@@ -159,13 +159,13 @@ void r2_prof_look(struct r2_req *req, int over)
 
     if (over && req->kind != R2_REQ_FLUSH &&
         (*word_of(prof, own) & bit_of(own))) { /* at once: its parent is not valid any more */
-        look(c, own, 1);
+        poll(c, own, 1);
         *word_of(prof, own) &= ~bit_of(own);
     }
     for (unsigned i = 0; i < R2_LEDGER_WINDOW / 64; i++) {
         for (uint64_t m = prof->wanted[i]; m && prof->calls + 2 * R2_PROF_EVENTS <= R2_PROF_CALLS;
              m &= m - 1) {
-            look(c, i * 64 + (unsigned)__builtin_ctzll(m), 0);
+            poll(c, i * 64 + (unsigned)__builtin_ctzll(m), 0);
         }
     }
 }
@@ -190,9 +190,9 @@ void r2_prof_begin(struct r2_req *req, void *const *parent)
     }
     *word_of(c->prof, (unsigned)(r - c->prof->req)) |= bit_of((unsigned)(r - c->prof->req));
     if (r2_gate_enter(&c->gate)) {
-        r2_prof_look(req, 0);
+        r2_prof_poll(req, 0);
         r2_gate_leave(&c->gate);
-        r2_prof_tell(c->prof, 0);
+        r2_prof_notify(c->prof, 0);
     }
 }
 
@@ -212,7 +212,7 @@ static void end_all(struct r2_prof *prof)
     memset(prof->wanted, 0, sizeof(prof->wanted));
 }
 
-void r2_prof_tell(struct r2_prof *prof, int failed)
+void r2_prof_notify(struct r2_prof *prof, int failed)
 {
     for (unsigned i = 0; i < prof->calls; i++) {
         const struct r2_prof_call *call = &prof->call[i];

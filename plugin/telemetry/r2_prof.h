@@ -3,7 +3,7 @@
  * some queue pair, as a child of the step that NCCL sends or receives. Nothing without
  * NCCL_R2_PROFILER_EVENTS, or when NCCL has given no callback.
  *
- * NCCL tests the oldest request of a connection alone: each look is at all that are outstanding.
+ * NCCL tests the oldest request of a connection alone: each check is at all that are outstanding.
  *
  * Threads: all but r2_prof_set() is for the thread that drives the connection (NCCL's); the looks
  * with the gate held, the calls of the profiler, which is foreign code and may take its time,
@@ -58,7 +58,7 @@ struct r2_prof_call {
     struct r2_prof_desc desc;
 };
 
-/* Of one look: what finds no room in it is found by the next one. */
+/* Of one check: what finds no room in it is found by the next one. */
 #define R2_PROF_CALLS (8 * R2_PROF_EVENTS)
 
 /* Of a connection. */
@@ -80,11 +80,11 @@ struct r2_prof *r2_prof_new(const struct r2_config *cfg);
 void r2_prof_begin(struct r2_req *req, void *const *parent);
 
 /* Reports the events of the connection's requests that began or ended since the last call; @over:
- * nothing of @req is under way any more. Gate held. r2_prof_tell() follows. */
-void r2_prof_look(struct r2_req *req, int over);
+ * nothing of @req is under way any more. Gate held. r2_prof_notify() follows. */
+void r2_prof_poll(struct r2_req *req, int over);
 
 /* Tells the profiler; @failed: the connection has ended, and so has every event. No gate held. */
-void r2_prof_tell(struct r2_prof *prof, int failed);
+void r2_prof_notify(struct r2_prof *prof, int failed);
 
 /* --- the decisions: pure but for @prof --- */
 

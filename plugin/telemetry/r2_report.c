@@ -10,7 +10,7 @@
 #include "core/r2_registry.h"
 #include "r2_report_int.h"
 
-#define STALL_LOOK 1000000ull    /* ns between two looks at connections that wait ... */
+#define STALL_POLL 1000000ull    /* ns between two checks of connections that wait ... */
 #define STALL_SOON 20000000ull   /* ... for so long; then the watchdog's ticks have to do */
 #define ROWS_MIN   100000000ull  /* ns between two writings of the statistics ... */
 #define ROWS_WAIT  1000000000ull /* ... and while connections wait: these come first */
@@ -53,8 +53,8 @@ static void events_flush(struct r2_report *r)
         return;
     }
     r->lost++;
-    if (!r->failure_said) {
-        r->failure_said = 1;
+    if (!r->failure_logged) {
+        r->failure_logged = 1;
         R2_WARN("events are lost: %s", why);
     }
 }
@@ -90,7 +90,7 @@ static void count(struct r2_event_sum *s, enum r2_event_kind kind)
     s->stalls += kind == R2_EVENT_STALL;
 }
 
-void r2_report_say(struct r2_report *r, struct r2_event *e, uint64_t mono)
+void r2_report_emit(struct r2_report *r, struct r2_event *e, uint64_t mono)
 {
     e->mono_ns = mono;
     e->when_ns = r2_report_real(r, mono);
@@ -151,11 +151,11 @@ static void stat_begin(struct r2_report *r)
 
 static void events_begin(struct r2_report *r)
 {
-    const char *asked = r->inst->cfg.event_file;
+    const char *wanted = r->inst->cfg.event_file;
     char path[512] = "";
 
-    if (asked[0]) {
-        snprintf(path, sizeof(path), "%s", asked);
+    if (wanted[0]) {
+        snprintf(path, sizeof(path), "%s", wanted);
     } else if (r->inst->share.run_dir[0]) {
         r2_event_path(r->inst->share.run_dir, geteuid(), path, sizeof(path));
     }
@@ -196,7 +196,7 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
     }
     inst->report = r;
     e.kind = R2_EVENT_START;
-    r2_report_say(r, &e, r2_now(inst));
+    r2_report_emit(r, &e, r2_now(inst));
     r2_report_step(inst, r2_now(inst), 1);
 }
 
@@ -222,7 +222,7 @@ void r2_report_stop(struct r2_inst *inst)
     }
     e.kind = R2_EVENT_STOP;
     e.sum = s;
-    r2_report_say(r, &e, r2_now(inst));
+    r2_report_emit(r, &e, r2_now(inst));
     events_flush(r);
     r2_event_file_close(&r->events);
     r2_stat_remove(r->stat);
@@ -245,15 +245,15 @@ void r2_report_free(struct r2_inst *inst)
 
 /* --- turns --- */
 
-static int rows_due(const struct r2_report *r, uint64_t now, int look)
+static int rows_due(const struct r2_report *r, uint64_t now, int tick)
 {
     if (r2_comm_first(r->inst) == NULL) {
-        return look || r->changed; /* there may be no later turn */
+        return tick || r->changed; /* there may be no later turn */
     }
-    return look && r2_elapsed(now, r->wrote_at) >= (r->stalling ? ROWS_WAIT : ROWS_MIN);
+    return tick && r2_elapsed(now, r->wrote_at) >= (r->stalling ? ROWS_WAIT : ROWS_MIN);
 }
 
-uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look)
+uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
 {
     struct r2_report *r = inst->report;
 
@@ -266,13 +266,13 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look)
         }
     }
     r2_report_cases_step(r, now, r2_comm_first(inst) == NULL);
-    if (rows_due(r, now, look)) {
+    if (rows_due(r, now, tick)) {
         r->changed = 0;
         r->wrote_at = now;
         r2_report_rows_write(r);
     }
     events_flush(r);
-    return r->stalling && r2_elapsed(now, r->stall_since) < STALL_SOON ? now + STALL_LOOK
+    return r->stalling && r2_elapsed(now, r->stall_since) < STALL_SOON ? now + STALL_POLL
                                                                        : UINT64_MAX;
 }
 
@@ -306,7 +306,7 @@ static void path_follow(struct r2_comm *c, int p, int quiet)
     }
     c->seen.path[p].state = (uint8_t)fp->state;
     if (!c->is_send) {
-        r2_report_case_hold(c, p);
+        r2_report_case_quarantine(c, p);
     }
     if (c->seen.path[p].fault && fp->settled) {
         r2_report_case_settled(c, p);
@@ -438,7 +438,7 @@ void r2_report_drain(struct r2_inst *inst, int nic, int on, const char *why)
     e.detail = why[0] ? why : NULL;
     e.action = on ? "drain" : "undrain";
     e.text = text;
-    r2_report_say(r, &e, r2_now(inst));
+    r2_report_emit(r, &e, r2_now(inst));
 }
 
 /* In short, without the code, which has a place of its own. */
@@ -489,7 +489,7 @@ static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
                             : "");
         r->nic[v->nic].blamed_at = e.since_ns ? e.since_ns : r2_report_real(r, now);
     }
-    r2_report_say(r, &e, now);
+    r2_report_emit(r, &e, now);
     if (v->id) {
         r->cause_id = v->id;
         r->cause_seq = r->seq;

@@ -21,7 +21,7 @@ void r2_report_free(struct r2_inst *inst);
 
 /* End of a turn: says what is complete, writes what has changed, or, with @look, whatever it is.
  * Returns when it wants another turn (ns). */
-uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look);
+uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick);
 
 /* What has become of @c: its incarnations, what of them is settled, its end. Before and after a
  * step of it, gate held. */

@@ -20,7 +20,7 @@
 
 /* Words of a cause; the rank of what tells most. */
 static const struct {
-    const char *word;
+    const char *name;
     uint8_t rank;
 } causes[IB_FAULT_COUNT] = {
     [IB_FAULT_NONE] = {"?", 0},       [IB_FAULT_WC] = {"cqe", 3},
@@ -164,10 +164,10 @@ static void stall_count(struct r2_comm *c, struct r2_report_case *k, uint64_t ns
     c->seen.stall_at = r2_report_real(r, now);
 }
 
-/* The hold of (@p) is over, or its connection is. */
-static void hold_end(struct r2_comm *c, int p, uint64_t now)
+/* The quarantine of (@p) is over, or its connection is. */
+static void quarantine_end(struct r2_comm *c, int p, uint64_t now)
 {
-    struct r2_report_case *k = case_of(c->inst->report, c->seen.path[p].held);
+    struct r2_report_case *k = case_of(c->inst->report, c->seen.path[p].quarantined);
 
     if (k) {
         k->stalls--;
@@ -177,26 +177,26 @@ static void hold_end(struct r2_comm *c, int p, uint64_t now)
     if (c->seen.path[p].kept) {
         stall_count(c, k, r2_elapsed(now, c->fo.path[p].down_since), now);
     }
-    c->seen.path[p].held = 0;
+    c->seen.path[p].quarantined = 0;
     c->seen.path[p].kept = 0;
 }
 
-void r2_report_case_hold(struct r2_comm *c, int p)
+void r2_report_case_quarantine(struct r2_comm *c, int p)
 {
     uint32_t no = c->seen.path[p].lost;
     struct r2_report_case *k = case_of(c->inst->report, no);
-    int held = c->fo.path[p].hold_until && ib_recv_held(c->rx, p) > 0;
+    int held = c->fo.path[p].quarantine_until && ib_recv_quarantined(c->rx, p) > 0;
 
-    if (held && c->seen.path[p].held == 0 && no) {
-        c->seen.path[p].held = no;
+    if (held && c->seen.path[p].quarantined == 0 && no) {
+        c->seen.path[p].quarantined = no;
         if (k) {
             k->stalls++;
         }
     }
-    if (c->seen.path[p].held && held) {
+    if (c->seen.path[p].quarantined && held) {
         c->seen.path[p].kept |= ib_recv_is_kept(c->rx, p);
-    } else if (c->seen.path[p].held) {
-        hold_end(c, p, r2_now(c->inst));
+    } else if (c->seen.path[p].quarantined) {
+        quarantine_end(c, p, r2_now(c->inst));
     }
 }
 
@@ -263,7 +263,7 @@ void r2_report_case_lost(struct r2_comm *c, int p)
     if (!drain) {
         stall_begin(c, p, k);
         snprintf(r->nic[nic].trouble, sizeof(r->nic[nic].trouble), "%s: %.80s",
-                 causes[k->info.fault].word, k->detail);
+                 causes[k->info.fault].name, k->detail);
         r->nic[nic].trouble_at = r2_report_real(r, k->began);
     }
 }
@@ -342,9 +342,9 @@ void r2_report_case_comm_over(struct r2_comm *c)
         if (k) {
             k->pending--;
         }
-        if (c->seen.path[p].held) {
+        if (c->seen.path[p].quarantined) {
             c->seen.path[p].kept = 0; /* who ends it does not wait for it */
-            hold_end(c, p, r2_now(c->inst));
+            quarantine_end(c, p, r2_now(c->inst));
         }
     }
     if (c->seen.stall_from) {
@@ -379,7 +379,7 @@ static struct r2_event event_of(const struct r2_report *r, const struct r2_repor
     e.peer_device = k->peer_nic;
     e.connections = k->conns;
     if (k->kind == R2_EVENT_SWITCH || k->kind == R2_EVENT_DRAIN) {
-        e.how = causes[k->info.fault].word;
+        e.how = causes[k->info.fault].name;
         e.detail = k->detail;
         e.wc_status = k->info.fault == IB_FAULT_WC ? k->info.wc_status : -1;
         e.vendor_err = k->info.fault == IB_FAULT_WC ? k->info.vendor_err : -1;
@@ -393,19 +393,19 @@ static const char *plural(uint32_t n)
     return n == 1 ? "" : "s";
 }
 
-static void say_fault(struct r2_report *r, struct r2_report_case *k)
+static void report_fault(struct r2_report *r, struct r2_report_case *k)
 {
     struct r2_event e = event_of(r, k);
     char text[256];
 
-    k->said = 1;
+    k->reported = 1;
     snprintf(text, sizeof(text), "%.23s: %s, %u connection%s%s", e.nic.device, k->detail, k->conns,
              plural(k->conns), k->stranded ? ", no path left for some" : "");
     e.kind = R2_EVENT_FAULT;
     e.severity = k->stranded ? R2_EVENT_CRITICAL : R2_EVENT_WARNING;
     e.detected_us = k->detect_ns ? (int64_t)(k->detect_ns / 1000) : -1;
     e.text = text;
-    r2_report_say(r, &e, k->began);
+    r2_report_emit(r, &e, k->began);
 }
 
 /* For who reads along, r2_perf for one (tools/r2_perf/log.c reads this text): the same figure as
@@ -425,7 +425,7 @@ static void log_switch(const struct r2_report *r, const struct r2_report_case *k
             (unsigned long long)(r2_elapsed(r2_now(r->inst), k->began) / 1000));
 }
 
-static void say_switch(struct r2_report *r, const struct r2_report_case *k)
+static void report_switch(struct r2_report *r, const struct r2_report_case *k)
 {
     struct r2_event e = event_of(r, k);
     char text[256], to[96], stall[40] = "nothing waited";
@@ -448,10 +448,10 @@ static void say_switch(struct r2_report *r, const struct r2_report_case *k)
     }
     e.replayed_bytes = (int64_t)k->replayed;
     e.text = text;
-    r2_report_say(r, &e, k->last);
+    r2_report_emit(r, &e, k->last);
 }
 
-static void say_back(struct r2_report *r, const struct r2_report_case *k)
+static void report_back(struct r2_report *r, const struct r2_report_case *k)
 {
     struct r2_event e = event_of(r, k);
     char text[256];
@@ -459,10 +459,10 @@ static void say_back(struct r2_report *r, const struct r2_report_case *k)
     snprintf(text, sizeof(text), "%.23s: %u connection%s it again", e.nic.device, k->conns,
              k->conns == 1 ? " uses" : "s use");
     e.text = text;
-    r2_report_say(r, &e, k->last);
+    r2_report_emit(r, &e, k->last);
 }
 
-static void say_stall(struct r2_report *r, const struct r2_report_case *k)
+static void report_stall(struct r2_report *r, const struct r2_report_case *k)
 {
     struct r2_report_nic *n = &r->nic[k->nic];
     struct r2_event e = event_of(r, k);
@@ -478,7 +478,7 @@ static void say_stall(struct r2_report *r, const struct r2_report_case *k)
     e.detail = "work requests without completion";
     e.stall_us = (int64_t)(k->stall_ns / 1000);
     e.text = text;
-    r2_report_say(r, &e, k->last);
+    r2_report_emit(r, &e, k->last);
     if (n->stall_warned == 0 || r2_elapsed(k->last, n->stall_warned) >= STALL_WARN) {
         n->stall_warned = k->last;
         R2_WARN("%s", text);
@@ -487,7 +487,7 @@ static void say_stall(struct r2_report *r, const struct r2_report_case *k)
     }
 }
 
-static void say_giveup(struct r2_report *r, const struct r2_report_case *k)
+static void report_giveup(struct r2_report *r, const struct r2_report_case *k)
 {
     struct r2_event e = event_of(r, k);
     char text[256];
@@ -498,7 +498,7 @@ static void say_giveup(struct r2_report *r, const struct r2_report_case *k)
     e.how = "giveup";
     e.detail = k->detail;
     e.text = text;
-    r2_report_say(r, &e, k->began);
+    r2_report_emit(r, &e, k->began);
 }
 
 static bool is_complete(const struct r2_report_case *k, uint64_t now)
@@ -516,26 +516,26 @@ void r2_report_cases_step(struct r2_report *r, uint64_t now, int all)
             continue;
         }
         if (k->kind == R2_EVENT_GIVEUP) {
-            say_giveup(r, k);
+            report_giveup(r, k);
             k->no = 0;
         } else if (k->kind == R2_EVENT_STALL) {
             if (all || r2_elapsed(now, k->last) >= QUIET) {
-                say_stall(r, k);
+                report_stall(r, k);
                 k->no = 0;
             }
         } else if (k->kind == R2_EVENT_FAILBACK) {
             if (all || r2_elapsed(now, k->last) >= BACK_QUIET ||
                 r2_elapsed(now, k->began) >= BACK_LONG) {
-                say_back(r, k);
+                report_back(r, k);
                 k->no = 0;
             }
         } else {
-            if (!k->said && k->kind == R2_EVENT_SWITCH) {
-                say_fault(r, k);
+            if (!k->reported && k->kind == R2_EVENT_SWITCH) {
+                report_fault(r, k);
             }
             if (all || is_complete(k, now)) {
                 if (k->conns > k->stranded) { /* else it goes on nowhere */
-                    say_switch(r, k);
+                    report_switch(r, k);
                 }
                 k->no = 0;
             }

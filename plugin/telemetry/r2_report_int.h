@@ -27,9 +27,9 @@ struct r2_report_case {
     uint32_t pending, stalls; /* incarnations not settled; connections that wait */
     uint32_t waited;          /* connections that had to */
     uint64_t stall_ns, detect_ns, replayed;
-    uint32_t to;                  /* bit per NIC: where they go on */
-    struct ib_fault_info info;    /* of the most telling fault */
-    uint8_t said, hosts, devices; /* hosts, devices: 0, 1, or 2 for several */
+    uint32_t to;                      /* bit per NIC: where they go on */
+    struct ib_fault_info info;        /* of the most telling fault */
+    uint8_t reported, hosts, devices; /* hosts, devices: 0, 1, or 2 for several */
     char peer_host[40], peer_nic[24];
     char detail[128];
 };
@@ -47,7 +47,7 @@ struct r2_report_nic {
 struct r2_report {
     struct r2_inst *inst;
     struct r2_stat *stat; /* NULL: none */
-    int events_on, failure_said, stopped;
+    int events_on, failure_logged, stopped;
     struct r2_event_file events;
     struct r2_event_source src;
     struct r2_event_sum sum;
@@ -80,7 +80,7 @@ static inline uint64_t r2_report_real(const struct r2_report *r, uint64_t mono)
 
 /* Fills in who, when, and how many NICs are usable; keeps it in the history, and as a line for the
  * end of the turn. */
-void r2_report_say(struct r2_report *r, struct r2_event *e, uint64_t mono);
+void r2_report_emit(struct r2_report *r, struct r2_event *e, uint64_t mono);
 /* The NIC of an event. */
 struct r2_event_nic r2_report_nic_of(const struct r2_report *r, int nic);
 
@@ -91,9 +91,9 @@ void r2_report_case_back(struct r2_comm *c, int p);
 void r2_report_case_giveup(struct r2_comm *c);
 void r2_report_case_comm_over(struct r2_comm *c);
 void r2_report_case_stall(struct r2_comm *c, uint64_t now); /* whether it has moved on */
-void r2_report_case_hold(
+void r2_report_case_quarantine(
     struct r2_comm *c,
-    int p); /* R: whether the hold of (@p) is over that kept something from NCCL */
+    int p); /* R: whether the quarantine of (@p) is over that kept something from NCCL */
 /* Says what is complete; @all: whatever is there. */
 void r2_report_cases_step(struct r2_report *r, uint64_t now, int all);
 
@@ -104,7 +104,7 @@ void r2_report_cases_step(struct r2_report *r, uint64_t now, int all);
 void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over);
 
 /* A report about a NIC pair of this process is kept, unless this process itself made it. */
-void r2_report_gossip(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+void r2_report_gossip(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,
                       const char *who);
 /* r2_report_why.c: what the job knows of the reason why @c lost paths, into seen.path[] and the
  * NIC's trouble */

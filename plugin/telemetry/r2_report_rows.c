@@ -217,7 +217,7 @@ static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
 }
 
 /* What there is to say of a NIC that is up and drained: not why it is up. */
-static void drain_words(const struct r2_inst *inst, int nic, struct r2_stat_nic *out)
+static void drain_notes(const struct r2_inst *inst, int nic, struct r2_stat_nic *out)
 {
     const char *why = r2_drain_why(inst, nic);
 
@@ -254,7 +254,7 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     out->state = (uint8_t)n->state;
     out->drained = (r->inst->drain.nics >> i) & 1;
     if (out->drained && n->state == IB_NIC_UP) {
-        drain_words(r->inst, i, out);
+        drain_notes(r->inst, i, out);
     }
     out->lid = id.lid;
     memcpy(out->gid, id.gid, sizeof(out->gid));

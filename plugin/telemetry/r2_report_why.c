@@ -27,7 +27,7 @@ static const char *part_of(enum probe_blame b)
 }
 
 /* "h1:fab1 port or cable" */
-static void word_text(const struct probe_word *w, char *out, size_t room)
+static void report_text(const struct probe_report *w, char *out, size_t room)
 {
     snprintf(out, room, "%.*s%s%.*s %s", PROBE_GOSSIP_HOST - 1, w->host, w->nic[0] ? ":" : "",
              PROBE_GOSSIP_NIC - 1, w->nic, part_of((enum probe_blame)w->blame));
@@ -43,7 +43,7 @@ static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t 
     const struct ib_path *path = &c->link.path[p];
     const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
     enum r2_gossip_place place = R2_GOSSIP_HERE;
-    const struct probe_word *w = pair ? r2_gossip_reason(pair, &place) : NULL;
+    const struct probe_report *w = pair ? r2_gossip_reason(pair, &place) : NULL;
 
     if (w && (w->blame != PROBE_BLAME_PEER || !c->seen.path[p].why)) {
         c->seen.path[p].why |= w->blame != PROBE_BLAME_PEER;
@@ -51,7 +51,7 @@ static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t 
         if (place == R2_GOSSIP_HERE) {
             snprintf(out, room, "its %s", part_of((enum probe_blame)w->blame));
         } else {
-            word_text(w, out, room);
+            report_text(w, out, room);
         }
         return 1;
     }
@@ -63,7 +63,7 @@ static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t 
     return 0;
 }
 
-/* What was found stays when the word is taken back: the path may be a while in coming. */
+/* What was found stays when the report is taken back: the path may be a while in coming. */
 void r2_report_why(struct r2_report *r, struct r2_comm *c)
 {
     for (int p = 0; p < c->link.npaths && c->peer; p++) {
@@ -95,7 +95,7 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c)
  * process is concerned. A cross pair has a NIC of another rail: it counts where no pair that
  * carries work is concerned.
  */
-static int nic_concerned(const struct r2_inst *inst, const struct probe_word *w, int *about)
+static int nic_concerned(const struct r2_inst *inst, const struct probe_report *w, int *about)
 {
     int nic = -1, carried = 0;
 
@@ -117,7 +117,7 @@ static int nic_concerned(const struct r2_inst *inst, const struct probe_word *w,
     return nic;
 }
 
-void r2_report_gossip(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+void r2_report_gossip(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,
                       const char *who)
 {
     struct r2_report *r = inst->report;
@@ -132,7 +132,7 @@ void r2_report_gossip(struct r2_inst *inst, const struct probe_word *w, enum r2_
     if (!about) {
         return;
     }
-    word_text(w, part, sizeof(part));
+    report_text(w, part, sizeof(part));
     snprintf(text, sizeof(text), "%s, says %.80s", part, who);
     snprintf(detail, sizeof(detail), "said by %.80s", who);
     e.kind = R2_EVENT_NEWS;
@@ -143,5 +143,5 @@ void r2_report_gossip(struct r2_inst *inst, const struct probe_word *w, enum r2_
     e.detail = detail;
     e.confidence = w->confidence;
     e.text = text;
-    r2_report_say(r, &e, r2_now(inst));
+    r2_report_emit(r, &e, r2_now(inst));
 }

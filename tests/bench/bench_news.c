@@ -50,7 +50,7 @@ static const struct job jobs[] = {
 
 struct link {
     int to, back; /* our number there */
-    uint64_t say_at, interval;
+    uint64_t send_at, interval;
     uint8_t said; /* bit per word: said once */
 };
 
@@ -74,7 +74,7 @@ static struct sim {
     const struct job *job;
     struct proc *p;
     int procs, final;
-    struct probe_word word[WORDS];
+    struct probe_report word[WORDS];
     struct event *heap;
     size_t n, room;
     uint64_t now, seq, rng;
@@ -219,7 +219,7 @@ static void job_make(void)
 
 /* --- what a process does --- */
 
-static int word_number(const struct probe_word *w)
+static int word_number(const struct probe_report *w)
 {
     return w->origin == s.word[0].origin ? 0 : 1;
 }
@@ -241,7 +241,7 @@ static void repeat_at(int p, int link, uint64_t interval)
     struct link *l = &s.p[p].link[link];
 
     l->interval = interval;
-    l->say_at = s.now + interval;
+    l->send_at = s.now + interval;
     event_add(interval, REPEAT, p, link, 0);
 }
 
@@ -254,9 +254,9 @@ static void relay(int p, int word, int to_board)
     unsigned fan_out = 0;
 
     for (int k = 0; k < x->links; k++) {
-        const struct probe_word *w;
+        const struct probe_report *w;
 
-        for (int i = 0; (w = probe_gossip_untold(&x->news, k, &i)) != NULL;) {
+        for (int i = 0; (w = probe_gossip_unsent(&x->news, k, &i)) != NULL;) {
             if (word_number(w) != word) {
                 continue; /* the other one has its own repetition */
             }
@@ -296,13 +296,13 @@ static void take(int p, int word, int from, int to_board)
 static void repeat(int p, int link)
 {
     struct proc *x = &s.p[p];
-    const struct probe_word *w;
+    const struct probe_report *w;
     int n = 0;
 
-    if (x->link[link].say_at != s.now) {
+    if (x->link[link].send_at != s.now) {
         return; /* put off by a later word */
     }
-    for (int i = 0; (w = probe_gossip_untold(&x->news, link, &i)) != NULL; n++) {
+    for (int i = 0; (w = probe_gossip_unsent(&x->news, link, &i)) != NULL; n++) {
         message(p, link, NEWS, word_number(w));
         s.repeated++;
     }
@@ -315,7 +315,7 @@ static void repeat(int p, int link)
 
 static void event_run(const struct event *e)
 {
-    const struct probe_word *w = &s.word[e->word];
+    const struct probe_report *w = &s.word[e->word];
 
     s.now = e->at;
     switch (e->kind) {
@@ -325,7 +325,7 @@ static void event_run(const struct event *e)
         s.oks++;
         break;
     case OK:
-        probe_gossip_told(&s.p[e->to].news, e->link, &w->subject, w->version, w->origin);
+        probe_gossip_sent(&s.p[e->to].news, e->link, &w->subject, w->version, w->origin);
         break;
     case REPEAT:
         repeat(e->to, e->link);
@@ -392,7 +392,7 @@ struct run {
 
 static void word_make(int i, int origin)
 {
-    struct probe_word *w = &s.word[i];
+    struct probe_report *w = &s.word[i];
 
     memset(w, 0, sizeof(*w));
     w->subject = (struct probe_subject){.a = 1, .pa = 1};
@@ -405,7 +405,7 @@ static void result_take(struct run *r)
 {
     for (int p = 0; p < s.procs; p++) {
         const struct proc *x = &s.p[p];
-        const struct probe_word *w = probe_gossip_find(&x->news, &s.word[0].subject);
+        const struct probe_report *w = probe_gossip_find(&x->news, &s.word[0].subject);
 
         if (!w || memcmp(w, &s.word[s.final], sizeof(*w)) != 0 || x->news.count != 1) {
             bench_die("process %d of %d does not end with the last word", p, s.procs);

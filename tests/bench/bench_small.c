@@ -28,16 +28,16 @@ static struct small latency(struct bench_flow *f, uint64_t n)
     return (struct small){sum.arrived / (double)n, sum.done / (double)n};
 }
 
-/* ns until the receiver has a message of @size over what is left of 4 NICs, cut from @cut_min bytes
- * on; *parts: work requests of it. */
-static double cut_run(size_t size, const char *cut_min, double *parts)
+/* ns until the receiver has a message of @size over what is left of 4 NICs, cut from @stripe_min
+ * bytes on; *parts: work requests of it. */
+static double cut_run(size_t size, const char *stripe_min, double *parts)
 {
     struct r2_config cfg;
     struct bench_flow f;
     struct duo d;
     struct small s;
 
-    bench_config(&cfg, "NCCL_R2_CUT_MIN", cut_min, NULL);
+    bench_config(&cfg, "NCCL_R2_CUT_MIN", stripe_min, NULL);
     duo_create(&d, 4, LINK_RATE, &cfg);
     bench_flow_open(&f, &d, 0, size);
     f.step_ns = 50;

@@ -117,7 +117,7 @@ static void post(struct fuzz_in *in, struct r2_host_registry *b)
 /* The same bytes as a file of fail-back commands. */
 static void words(const char *text, size_t len)
 {
-    struct r2_rundir_word word[R2_RUNDIR_NAMES];
+    struct r2_rundir_command word[R2_RUNDIR_NAMES];
     char why[64];
     int n = r2_rundir_failback_parse(text, len, word, why, sizeof(why));
 

@@ -131,11 +131,11 @@ static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
     FUZZ_CHECK(ib_wr_kind(wr->wr_id) == IB_WR_CTL && wr->num_sge == 1 && wr->wr.rdma.rkey == 7);
     FUZZ_CHECK(off < sizeof(struct ib_ring) &&
                wr->sg_list[0].length <= sizeof(struct ib_ring) - off);
-    from = wr->sg_list[0].addr - (uintptr_t)f->link.staging;
-    FUZZ_CHECK(from < sizeof(struct ib_staging) &&
-               wr->sg_list[0].length <= sizeof(struct ib_staging) - from);
+    from = wr->sg_list[0].addr - (uintptr_t)f->link.ctl_src;
+    FUZZ_CHECK(from < sizeof(struct ib_ctl_src) &&
+               wr->sg_list[0].length <= sizeof(struct ib_ctl_src) - from);
     if (f->link.path[p].ar && off >= offsetof(struct ib_ring, ack)) {
-        FUZZ_CHECK(from == (uintptr_t)f->link.staging->ack[p] - (uintptr_t)f->link.staging + off -
+        FUZZ_CHECK(from == (uintptr_t)f->link.ctl_src->ack[p] - (uintptr_t)f->link.ctl_src + off -
                                offsetof(struct ib_ring, ack));
     } else {
         FUZZ_CHECK(from == off);
@@ -293,22 +293,22 @@ static void path_end(struct run *r)
         }
         path->open = 0;
         if (!(how & 1)) {
-            ib_recv_hold(r->rx, p);
+            ib_recv_quarantine(r->rx, p);
         }
         had.n = (uint16_t)r2_ledger_snapshot(&r->rx->ledger, &had.base, had.mask, R2_LEDGER_WINDOW);
         ib_recv_live_over(r->rx, p);
         if (!(how & 32)) {
-            ib_recv_hold_only(r->rx, p, &live, &had);
+            ib_recv_quarantine_only(r->rx, p, &live, &had);
         }
     }
     if (how & 2) { /* what comes late is a ghost */
         arrive(r);
     }
     if (how & 4) {
-        ib_recv_hold_peer_stopped(r->rx, p);
+        ib_recv_quarantine_peer_stopped(r->rx, p);
     }
     if (how & 8) {
-        ib_recv_hold_over(r->rx, p);
+        ib_recv_quarantine_end(r->rx, p);
     }
     if (how & 16) {
         fuzz_nic_path_begin(r->f, p, 0);
@@ -328,7 +328,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         irecv, arrive,   arrive,  test_all, arrive, irecv,  complete, arrive,
         irecv, path_end, confirm, arrive,   refuse, arrive, test_all, arrive};
     struct run r = {.in = {data, data + size}};
-    struct ib_staging *staging;
+    struct ib_ctl_src *staging;
 
     unsigned how = fuzz_u8(&r.in);
 

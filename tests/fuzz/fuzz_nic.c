@@ -129,7 +129,7 @@ struct fuzz_nic *fuzz_nic_create(int sender, uint32_t one_max)
     f->one_max = one_max;
     r2_config_defaults(&f->cfg);
     f->cfg.rq_depth = 32;
-    f->cfg.cut_min = 128;
+    f->cfg.stripe_min = 128;
     f->ctx.ops.post_send = post_send;
     f->ctx.ops.post_recv = post_recv;
     f->ctx.ops.poll_cq = poll_cq;

@@ -102,7 +102,7 @@ static void fill_incarnation(struct fuzz_in *in, struct rig *rig, int to, int ty
 }
 
 /* Of one of the NICs of process @from, of a path between two, or of a process. */
-static void fill_word(const struct rig *rig, int from, unsigned how, struct probe_word *w)
+static void fill_word(const struct rig *rig, int from, unsigned how, struct probe_report *w)
 {
     const struct ib_nic *nic = rig->side[from].inst->nics.nic;
 
@@ -125,7 +125,7 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
     const struct rig_sent *s = last_sent(rig, !to, type);
     struct r2_comm *c = pick_comm(rig, to, how & 3);
     struct about w = {.path = (uint8_t)(how >> 2 & 1)};
-    struct probe_word word;
+    struct probe_report word;
 
     memset(b, 0, sizeof(*b));
     if (s) {
@@ -169,7 +169,7 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
         b->locate.aux[0] = (struct fo_locate_aux){1, 1, PROBE_TIMEOUT};
         break;
     case FO_MSG_LOAD:
-        b->load.flags = how >> 3 & FO_LOAD_ASK;
+        b->load.flags = how >> 3 & FO_LOAD_REQUEST;
         b->load.moved += how;
         b->load.at += how;
         break;

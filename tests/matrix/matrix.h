@@ -149,7 +149,7 @@ struct mx_job {
         int bad;               /* blamed, and not told to be good again since */
     } told[MX_TOLD];
     int ntold;
-    uint64_t said_at;                                              /* latest verdict */
+    uint64_t reported_at;                                          /* latest verdict */
     void (*said)(void *arg, int proc, const struct mx_verdict *v); /* a process gave a verdict */
     void *arg;
     char why[400]; /* the first thing that went wrong with the job itself */

@@ -173,7 +173,7 @@ int mx_job_cleared(struct mx_job *j, uint64_t limit)
     uint64_t end = mx_now() + limit;
 
     for (;;) {
-        if (mx_still_blamed(j) == NULL && mx_now() >= j->said_at + MX_QUIET) {
+        if (mx_still_blamed(j) == NULL && mx_now() >= j->reported_at + MX_QUIET) {
             return 0;
         }
         if (mx_now() >= end) {

@@ -138,7 +138,7 @@ static void line_take(struct mx_job *j, int i, const char *line)
     p->carried |= strncmp(line, "# carried ", 10) == 0;
     who = mx_line_who(line);
     said = mx_line_read(line, &v);
-    j->said_at = said == MX_SAID_VERDICT ? now : j->said_at;
+    j->reported_at = said == MX_SAID_VERDICT ? now : j->reported_at;
     switch (said) {
     case MX_SAID_VERDICT:
         p->verdicts++;

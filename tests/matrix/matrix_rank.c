@@ -45,7 +45,7 @@ static struct {
     uint64_t pause_ns;
     struct end end[2 * MX_HOSTS * MX_NICS];
     int ends;
-    uint64_t said, say_at; /* messages over each connection, as last printed; when to look again */
+    uint64_t said, send_at; /* messages over each connection, as last printed; when to look again */
 } me;
 
 static void logger(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
@@ -246,10 +246,10 @@ static void progress_say(uint64_t now)
     uint64_t least = UINT64_MAX;
     int n = 0;
 
-    if (now < me.say_at) {
+    if (now < me.send_at) {
         return;
     }
-    me.say_at = now + SAY_NS;
+    me.send_at = now + SAY_NS;
     for (int i = 0; i < me.ends; i++) {
         if (!me.end[i].over) {
             least = me.end[i].head < least ? me.end[i].head : least;

@@ -10,7 +10,7 @@
  *   sim_conn    set-up and end of a connection;  sim_traffic: isend, irecv, test as NCCL's proxy
  *               makes them
  *   sim_fault   the schedule of faults;  sim_class: what the classes of schedules are
- *   sim_broken  which paths may go down for them;  sim_hold: which receives may be held back
+ *   sim_broken  which paths may go down for them;  sim_quarantine: which receives may be held back
  *   sim_jobs    many seeds;  sim_table: what they saw;  sim_main: the command line
  * Single-threaded. Times are virtual nanoseconds.
  */
@@ -154,7 +154,7 @@ struct sim_params {
     int one_provider; /* ... and all are of one kind */
     int list_cut; /* NICs of other rails than the safe one refuse each n-th list behind its first
                      work request; 0: none */
-    int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms,
+    int stripe_min, rq_depth, spread, t_stuck_ms, t_return_ms,
         t_probe_ms; /* the last two 0: defaults */
     /* faults */
     int faults;
@@ -417,7 +417,7 @@ void sim_switch_judge(struct sim_proc *p, const char *msg);
 
 /* ---- holds ---- */
 
-void sim_hold_watch(struct sim *s);
+void sim_quarantine_watch(struct sim *s);
 
 /* ---- which part broke ---- */
 

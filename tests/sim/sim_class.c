@@ -62,7 +62,7 @@ static void draw_base(struct sim_params *p, struct fab_rng *r)
     p->repeat_ms = (int)sim_pick(r, 1, 5);
     p->linger_ms = 1000;
     p->ack_us = (int)fab_rng_upto(r, 40);
-    p->cut_min = 65536;
+    p->stripe_min = 65536;
     p->t_stuck_ms = 2000;
     p->rq_depth = sim_pct(r, 50) ? 32 : 64;
     p->chain_pct = 50;
@@ -324,7 +324,7 @@ static void draw_kill(struct sim_params *p, struct fab_rng *r)
 static void draw_spread(struct sim_params *p, struct fab_rng *r)
 {
     p->spread = 1;
-    p->cut_min = sim_pct(r, 70) ? (int)sim_pick(r, 128, 4096) : 65536;
+    p->stripe_min = sim_pct(r, 70) ? (int)sim_pick(r, 128, 4096) : 65536;
     p->faults = (int)sim_pick(r, 1, 3);
     p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS;
     p->max_slots = (int)sim_pick(r, 2, 8);
@@ -360,7 +360,7 @@ static void draw_return(struct sim_params *p, struct fab_rng *r)
     p->fab.ghost_ns = (uint64_t)p->t_packet_ms * SIM_MS * 3 / 4;
     p->fab.rtr_needs_path = sim_pct(r, 30);
     p->spread = sim_pct(r, 60);
-    p->cut_min = sim_pct(r, 50) ? 65536 : (int)sim_pick(r, 128, 8192);
+    p->stripe_min = sim_pct(r, 50) ? 65536 : (int)sim_pick(r, 128, 8192);
     p->msgs = (int)sim_pick(r, 200, 450) / p->conns;
     p->ops = (int)sim_pick(r, 1, 8);
     p->idle_ns = sim_pct(r, 50) ? 20 * SIM_MS : 500 * SIM_US;
@@ -384,7 +384,7 @@ static void draw_mixed(struct sim_params *p, struct fab_rng *r)
     p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | HANG_FAULTS | GREY_FAULTS |
                     SIM_F(SIM_F_OOB_OUTAGE);
     p->spread = sim_pct(r, 50);
-    p->cut_min = sim_pct(r, 50) ? 65536 : (int)sim_pick(r, 128, 8192);
+    p->stripe_min = sim_pct(r, 50) ? 65536 : (int)sim_pick(r, 128, 8192);
     p->early_pct = 10;
     p->late_pct = 10;
     p->oob_loss_ppm = sim_pct(r, 50) ? (uint32_t)fab_rng_upto(r, 100000) : 0;
@@ -493,7 +493,7 @@ static void draw_weights(struct sim_params *p, struct fab_rng *r)
         break;
     }
     p->whim_ns = sim_pct(r, 50) ? 200 * SIM_US : 5 * SIM_MS;
-    p->cut_min = sim_pct(r, 30) ? 65536 : (int)sim_pick(r, 128, 8192);
+    p->stripe_min = sim_pct(r, 30) ? 65536 : (int)sim_pick(r, 128, 8192);
 }
 
 /* Parts count when they have been read back through their NIC: what came over one that died before

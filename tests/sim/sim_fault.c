@@ -76,7 +76,7 @@ static void drain(struct sim_fault *f, int on)
                           n ? "," : "=", __builtin_ctz(nics));
         }
         sim_proc_enter(p);
-        r2_drain_look(p->inst);
+        r2_drain_poll(p->inst);
         sim_proc_leave(p);
         sim_proc_kick(p);
     }

@@ -36,7 +36,7 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option(cfg, "NCCL_R2_GIVE_UP", p->give_up_ms);
     option(cfg, "NCCL_R2_CONNECT", p->give_up_ms);
     option(cfg, "NCCL_R2_LINGER", p->linger_ms);
-    option(cfg, "NCCL_R2_CUT_MIN", p->cut_min);
+    option(cfg, "NCCL_R2_CUT_MIN", p->stripe_min);
     option(cfg, "NCCL_R2_T_STUCK", p->t_stuck_ms);
     if (p->t_return_ms) {
         option(cfg, "NCCL_R2_T_RETURN", p->t_return_ms);

@@ -83,7 +83,7 @@ static void watch(void *arg)
         end_watch(&s->conn[i].s, now);
         end_watch(&s->conn[i].r, now);
     }
-    sim_hold_watch(s);
+    sim_quarantine_watch(s);
     if (fab_inproc_events(s->f) > EVENTS_LIMIT) {
         sim_fail(s, "more than %llu events: the clock hardly moves", EVENTS_LIMIT);
     }

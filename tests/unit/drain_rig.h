@@ -27,7 +27,7 @@ static inline void drain(int side, uint32_t nics)
                       n ? "," : "=", __builtin_ctz(m));
     }
     rig_enter(&rig->side[side]);
-    r2_drain_look(inst);
+    r2_drain_poll(inst);
     ck_assert_uint_eq(inst->drain.nics, nics);
     rig_kick(&rig->side[side]);
 }

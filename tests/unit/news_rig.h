@@ -14,9 +14,10 @@
 #define BAD  PROBE_BLAME_LOCAL_LINK
 #define GOOD PROBE_BLAME_NONE
 
-static inline struct probe_word word(uint64_t subject, uint64_t version, uint64_t origin, int blame)
+static inline struct probe_report word(uint64_t subject, uint64_t version, uint64_t origin,
+                                       int blame)
 {
-    struct probe_word w;
+    struct probe_report w;
 
     memset(&w, 0, sizeof(w));
     w.subject.a = subject;

@@ -21,7 +21,7 @@ RIG struct r2_inst *inst_of(int side)
     return rig->side[side].inst;
 }
 
-RIG const struct probe_word *known(int side, int of, int nic)
+RIG const struct probe_report *known(int side, int of, int nic)
 {
     struct probe_subject s = r2_subject_nic(inst_of(of), nic);
 
@@ -30,28 +30,28 @@ RIG const struct probe_word *known(int side, int of, int nic)
 
 RIG int knows(int side, int of, int nic, enum probe_blame blame)
 {
-    const struct probe_word *w = known(side, of, nic);
+    const struct probe_report *w = known(side, of, nic);
 
     return w && w->blame == blame;
 }
 
-RIG int tell(int side, struct probe_word *w)
+RIG int tell(int side, struct probe_report *w)
 {
     int fresh;
 
     rig_enter(&rig->side[side]);
-    fresh = r2_gossip_tell(inst_of(side), w);
+    fresh = r2_gossip_publish(inst_of(side), w);
     rig_kick(&rig->side[side]);
     return fresh;
 }
 
 RIG void blame(int side, int of, int nic, enum probe_blame what)
 {
-    struct probe_word w = {.subject = r2_subject_nic(inst_of(of), nic),
-                           .blame = (uint8_t)what,
-                           .confidence = 80,
-                           .host = "elsewhere",
-                           .nic = "nic"};
+    struct probe_report w = {.subject = r2_subject_nic(inst_of(of), nic),
+                             .blame = (uint8_t)what,
+                             .confidence = 80,
+                             .host = "elsewhere",
+                             .nic = "nic"};
 
     tell(side, &w);
 }
@@ -62,7 +62,7 @@ RIG int told_all(struct rig *r)
         int i = 0;
 
         if (r->side[s].comm->peer->gossip.no >= 0 &&
-            probe_gossip_untold(r->side[s].inst->diagnosis.gossip, r->side[s].comm->peer->gossip.no,
+            probe_gossip_unsent(r->side[s].inst->diagnosis.gossip, r->side[s].comm->peer->gossip.no,
                                 &i)) {
             return 0;
         }

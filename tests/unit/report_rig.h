@@ -81,7 +81,7 @@ static inline const struct r2_stat_event *event_find(const struct r2_stat_view *
 
 static inline void news_put(int side, const struct probe_subject *s, enum probe_blame blame)
 {
-    struct probe_word w;
+    struct probe_report w;
 
     memset(&w, 0, sizeof(w));
     w.subject = *s;

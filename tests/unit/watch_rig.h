@@ -263,7 +263,7 @@ static inline void show_late(void *arg)
  * Counts the questions. */
 static inline int flush_is_slow(struct rig *r, int from, int type, union fo_body *body)
 {
-    if (type == FO_MSG_PROBE && from == 0 && (body->probe.flags & FO_PROBE_ASK) &&
+    if (type == FO_MSG_PROBE && from == 0 && (body->probe.flags & FO_PROBE_REQUEST) &&
         r->filter_count++ == 0) {
         fab_inproc_at(r->f, rig_now(r) + 3 * RIG_MS, show_late, NULL);
     }

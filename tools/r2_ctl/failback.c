@@ -14,7 +14,7 @@ struct command {
 
 /* The time in us, and more than any number so far: a clock that was set back must not repeat one.
  */
-static uint64_t number_next(const struct r2_rundir_word *word, int n)
+static uint64_t number_next(const struct r2_rundir_command *word, int n)
 {
     struct timespec now;
     uint64_t number;
@@ -31,7 +31,7 @@ static int failback_edit(void *arg, const char *path, const char *old, size_t le
 {
     static char *const everything[] = {"*"};
     const struct command *cmd = arg;
-    struct r2_rundir_word word[R2_RUNDIR_NAMES];
+    struct r2_rundir_command word[R2_RUNDIR_NAMES];
     char why[128], value[24];
     int known = r2_rundir_failback_parse(old, len, word, why, sizeof(why)), used;
 

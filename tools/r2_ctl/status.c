@@ -120,7 +120,7 @@ static void drain_json(void *arg, const char *by, const char *name, const char *
  * used, which is said. */
 static void failbacks_get(const struct ctl *c, uid_t uid, char *out, size_t room, int *rc)
 {
-    struct r2_rundir_word word[R2_RUNDIR_NAMES];
+    struct r2_rundir_command word[R2_RUNDIR_NAMES];
     char path[512], text[R2_RUNDIR_TEXT_MAX + 1], why[400], when[32];
     size_t len, used = 0;
     struct tm tm;

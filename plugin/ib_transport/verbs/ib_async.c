@@ -61,10 +61,10 @@ static void device_given_up(const struct async *a, const char *why)
  * Reading a port failed. ENODEV: its network interface has left for good. EIO is what the kernel
  * answers for a device that it has taken away, and also what mlx5 makes of a command that its
  * firmware refused once; ENXIO, ENOLINK: its commands are held back, as around a reset. Nothing in
- * them is final, so the NIC is down until a later look finds it better, or the kernel says what
+ * them is final, so the NIC is down until a later check finds it better, or the kernel says what
  * they were about: an event, or the device leaves sysfs.
  */
-static void look_failed(const struct async *a, int nic, int err)
+static void refresh_failed(const struct async *a, int nic, int err)
 {
     struct ib_nic *n = &a->nics->nic[nic];
     char why[128];
@@ -87,7 +87,7 @@ static void look_failed(const struct async *a, int nic, int err)
 
 /*
  * The port was read again. The state follows what was read, not what the event says: of a quick
- * down and up both events may have waited here, and the look shows what holds now. 0 when the
+ * down and up both events may have waited here, and the check shows what holds now. 0 when the
  * address is good.
  */
 static int port_took(const struct async *a, int nic, int rc, const char *why)
@@ -103,7 +103,7 @@ static int port_took(const struct async *a, int nic, int rc, const char *why)
             fact_emit(a, IB_FACT_PORT_DOWN, nic, 0);
         }
     } else if (rc != 0) {
-        look_failed(a, nic, rc);
+        refresh_failed(a, nic, rc);
     }
     return rc;
 }
@@ -122,10 +122,10 @@ static void port_event(const struct async *a, int nic, enum ibv_event_type type,
         fact_emit(a, IB_FACT_PORT_DOWN, nic, 0);
         break;
     case IBV_EVENT_PORT_ACTIVE:
-        fact_emit(a, IB_FACT_LOOK, nic, IB_LOOK_ACTIVE);
+        fact_emit(a, IB_FACT_REFRESH, nic, IB_REFRESH_ACTIVE);
         break;
     default:
-        fact_emit(a, IB_FACT_LOOK, nic, IB_LOOK_ADDR);
+        fact_emit(a, IB_FACT_REFRESH, nic, IB_REFRESH_ADDR);
         break;
     }
 }
@@ -135,7 +135,7 @@ static void port_events(const struct async *a, const struct ibv_async_event *ev,
     for (int i = 0; i < a->nics->count; i++) {
         struct ib_nic *nic = &a->nics->nic[i];
         if (nic->device_index == a->device && nic->port == ev->element.port_num) {
-            ib_nic_addr_ask(nic);
+            ib_nic_addr_request(nic);
             port_event(a, i, ev->event_type, why);
         }
     }
@@ -238,23 +238,23 @@ int ib_async_removals(struct ib_nics *nics, void (*sink)(void *arg, const struct
     return left;
 }
 
-void ib_async_looked(struct ib_nics *nics, int nic, int rc, unsigned asked,
-                     void (*sink)(void *arg, const struct ib_fact *fact), void *arg)
+void ib_async_refreshed(struct ib_nics *nics, int nic, int rc, unsigned requested,
+                        void (*sink)(void *arg, const struct ib_fact *fact), void *arg)
 {
     struct async a = {
         .nics = nics, .device = nics->nic[nic].device_index, .sink = sink, .arg = arg};
     enum ib_nic_state s = ib_nic_state_get(&nics->nic[nic]);
 
     if (s == IB_NIC_FATAL || s == IB_NIC_GONE ||
-        port_took(&a, nic, rc, asked ? "found after an event" : "found when looking") != 0) {
+        port_took(&a, nic, rc, requested ? "found after an event" : "found when looking") != 0) {
         return;
     }
     /* said even if nothing changed for us: whoever waits for the port may have found it dead
      * without us */
-    if ((asked & IB_LOOK_ACTIVE) && s == IB_NIC_UP) {
+    if ((requested & IB_REFRESH_ACTIVE) && s == IB_NIC_UP) {
         fact_emit(&a, IB_FACT_PORT_UP, nic, 0);
     }
-    if (asked & IB_LOOK_ADDR) {
+    if (requested & IB_REFRESH_ADDR) {
         fact_emit(&a, IB_FACT_ADDR_CHANGE, nic, 0);
     }
 }

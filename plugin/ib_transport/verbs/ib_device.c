@@ -47,7 +47,7 @@ int ib_nic_state_change(struct ib_nics *nics, int index, enum ib_nic_state to, c
     if ((unsigned)to >= STATES || !legal[from][to]) {
         return 0;
     }
-    ib_nic_addr_ask(nic);
+    ib_nic_addr_request(nic);
     /* Before the state: who sees the new state also sees the new generation. */
     if (from == IB_NIC_UP) {
         atomic_fetch_add_explicit(&nic->generation, 1, memory_order_relaxed);
@@ -70,9 +70,9 @@ void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out)
     pthread_mutex_unlock(nics->lock);
 }
 
-void ib_nic_addr_ask(struct ib_nic *nic)
+void ib_nic_addr_request(struct ib_nic *nic)
 {
-    atomic_fetch_add_explicit(&nic->addr_asked, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&nic->addr_requests, 1, memory_order_relaxed);
 }
 
 bool ib_nic_addr_is_fresh(struct ib_nics *nics, int index)
@@ -81,7 +81,7 @@ bool ib_nic_addr_is_fresh(struct ib_nics *nics, int index)
     int fresh;
 
     pthread_mutex_lock(nics->lock);
-    fresh = nic->addr_read == atomic_load_explicit(&nic->addr_asked, memory_order_relaxed);
+    fresh = nic->addr_read == atomic_load_explicit(&nic->addr_requests, memory_order_relaxed);
     pthread_mutex_unlock(nics->lock);
     return fresh;
 }
@@ -108,7 +108,7 @@ static int gid_holds(struct ib_nics *nics, struct ib_nic *nic, const struct ib_a
 int ib_nic_refresh(struct ib_nics *nics, int index)
 {
     struct ib_nic *nic = &nics->nic[index];
-    uint32_t asked = atomic_load_explicit(&nic->addr_asked, memory_order_relaxed);
+    uint32_t requested = atomic_load_explicit(&nic->addr_requests, memory_order_relaxed);
     struct ibv_port_attr attr;
     struct ib_addr addr = {0}, known;
     union ibv_gid gid;
@@ -119,7 +119,7 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     }
     pthread_mutex_lock(nics->lock);
     known = nic->addr;
-    fresh = nic->addr_read == asked;
+    fresh = nic->addr_read == requested;
     pthread_mutex_unlock(nics->lock);
     addr.gid_index = known.gid_index;
     if (!fresh || known.link_layer != attr.link_layer || !gid_holds(nics, nic, &known, &gid)) {
@@ -136,7 +136,7 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     memcpy(addr.gid, gid.raw, sizeof(addr.gid));
     pthread_mutex_lock(nics->lock);
     nic->addr = addr;
-    nic->addr_read = asked;
+    nic->addr_read = requested;
     pthread_mutex_unlock(nics->lock);
     return attr.state == IBV_PORT_ACTIVE ? 0 : ENETDOWN;
 }

@@ -69,11 +69,11 @@ struct ib_nic {
     _Atomic uint32_t generation; /* +1 each time the process gives the NIC up */
     uint32_t failing;    /* looks in a row that the driver answered with an error; service thread */
     struct ib_addr addr; /* under ib_nics.lock */
-    uint32_t addr_read;  /* under ib_nics.lock: addr_asked when what is in @addr was read;
+    uint32_t addr_read;  /* under ib_nics.lock: addr_requests when what is in @addr was read;
                             UINT32_MAX: never */
 
     /* any thread */
-    _Atomic uint32_t addr_asked; /* +1 each time the address may have become another; relaxed: a
+    _Atomic uint32_t addr_requests; /* +1 each time the address may have become another; relaxed: a
                                     count, orders nothing */
 };
 
@@ -85,8 +85,8 @@ enum ib_fact_kind {
     IB_FACT_PORT_DOWN,   /* nic */
     IB_FACT_PORT_UP,     /* nic; address was read again */
     IB_FACT_ADDR_CHANGE, /* nic; GID, LID, P_Key or SM change; address was read again */
-    IB_FACT_LOOK, /* nic; an event asks for a look at it, on a worker; context: enum ib_look, for
-                     ib_async_looked() */
+    IB_FACT_REFRESH, /* nic; an event asks for a read of it, on a worker; context: enum ib_refresh,
+                     for ib_async_refreshed() */
     IB_FACT_DEVICE_FATAL, /* each nic of the device; its state says whether it is gone */
     IB_FACT_DEVICE_FAILS, /* nic; its driver answers with errors. It may answer better later:
                              PORT_UP */
@@ -95,10 +95,10 @@ enum ib_fact_kind {
     IB_FACT_CQ_ERR,       /* nic, cq_context */
 };
 
-/* What an event asks of a look, a bit each. */
-enum ib_look {
-    IB_LOOK_ACTIVE = 1, /* PORT_ACTIVE: said even if nothing changed for us */
-    IB_LOOK_ADDR = 2,   /* the address may be another */
+/* What an event asks of a check, a bit each. */
+enum ib_refresh {
+    IB_REFRESH_ACTIVE = 1, /* PORT_ACTIVE: said even if nothing changed for us */
+    IB_REFRESH_ADDR = 2,   /* the address may be another */
 };
 
 struct ib_fact {
@@ -148,7 +148,7 @@ int ib_nic_state_change(struct ib_nics *nics, int nic, enum ib_nic_state to, con
 void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out);
 
 /*
- * Reads LID, GID, MTU again. The GID table is searched only where ib_nic_addr_ask() was called
+ * Reads LID, GID, MTU again. The GID table is searched only where ib_nic_addr_request() was called
  * since, or the entry that was chosen has another GID: a search is a call per entry. 0: taken, and
  * the port is ACTIVE; ENETDOWN: taken, and it is not; else the positive errno of the call that
  * failed, and the address is what it was (ERANGE: NCCL_IB_GID_INDEX is outside of the table). The
@@ -158,7 +158,7 @@ void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out);
 int ib_nic_refresh(struct ib_nics *nics, int nic);
 
 /* The address may be another: it is no longer fresh, the next refresh searches. Any thread. */
-void ib_nic_addr_ask(struct ib_nic *nic);
+void ib_nic_addr_request(struct ib_nic *nic);
 /* Whether the address was read after all that asked for it. Any thread. */
 bool ib_nic_addr_is_fresh(struct ib_nics *nics, int nic);
 
@@ -187,7 +187,7 @@ int ib_nic_mr_release(struct ib_nics *nics, int nic, struct ibv_mr *mr, int ende
 
 /*
  * Reads and acknowledges all async events that are there and hands each on as facts, having updated
- * states first. What takes a call that may block is asked for by IB_FACT_LOOK. Never blocks.
+ * states first. What takes a call that may block is asked for by IB_FACT_REFRESH. Never blocks.
  * Thread: service.
  */
 void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact),
@@ -203,11 +203,11 @@ int ib_async_removals(struct ib_nics *nics, void (*sink)(void *arg, const struct
 
 /*
  * Takes up what ib_nic_refresh() returned on a worker: for what events asked (@asked, of enum
- * ib_look, since before the look began), and, with 0, for what happens without an event and for
+ * ib_refresh, since before the check began), and, with 0, for what happens without an event and for
  * events that were lost. Thread: service.
  */
-void ib_async_looked(struct ib_nics *nics, int nic, int rc, unsigned asked,
-                     void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
+void ib_async_refreshed(struct ib_nics *nics, int nic, int rc, unsigned requested,
+                        void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
 
 /*
  * The descriptors to wait on: device_ctx[i]->async_fd for i < device_count. That of a device whose

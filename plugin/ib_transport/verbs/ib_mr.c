@@ -11,7 +11,7 @@
 #include "base/r2_log.h"
 #include "ib_mr_work.h"
 
-#define LOOK_NS     20000000ull /* between two looks at a NIC that may be behind */
+#define POLL_NS     20000000ull /* between two checks of a NIC that may be behind */
 #define LATE_FENCES 25 /* x T_fence: what a call into a driver may take, whatever others took */
 
 /*
@@ -273,13 +273,13 @@ static int have(const struct ib_mr_cache *cache, struct entry *e, uint64_t mask)
 }
 
 /* Lock held. One line for each time that a driver is left alone with its call. */
-static void say_behind(struct ib_mr_cache *cache, uint32_t nics)
+static void log_behind(struct ib_mr_cache *cache, uint32_t nics)
 {
     for (; nics; nics &= nics - 1) {
         int i = __builtin_ctz(nics);
 
-        if (!cache->work.line[i].said && nic_is_usable(cache->nics, i)) {
-            cache->work.line[i].said = 1;
+        if (!cache->work.line[i].logged && nic_is_usable(cache->nics, i)) {
+            cache->work.line[i].logged = 1;
             R2_WARN(
                 "NIC %s: its driver has not come back from registering memory for %llu ms: going on without it",
                 cache->nics->nic[i].name,
@@ -313,10 +313,10 @@ static uint32_t wait_for(struct ib_mr_cache *cache, struct entry *e, const uint3
             stuck = now;
         }
         if (now == stuck || ib_mr_work_now() - since >= limit) {
-            say_behind(cache, now);
+            log_behind(cache, now);
             break;
         }
-        ib_mr_work_wait(&cache->work, LOOK_NS);
+        ib_mr_work_wait(&cache->work, POLL_NS);
     }
     return now;
 }
@@ -327,7 +327,7 @@ static uint32_t wait_for(struct ib_mr_cache *cache, struct entry *e, const uint3
  */
 static uint32_t register_begin(struct ib_mr_cache *cache, struct entry *e, uint64_t mask)
 {
-    uint32_t asked = 0;
+    uint32_t requested = 0;
 
     for (int i = 0; i < cache->nics->count; i++) {
         if (!(mask >> i & 1) || ((e->pending | e->mr.refused) >> i & 1) ||
@@ -336,10 +336,10 @@ static uint32_t register_begin(struct ib_mr_cache *cache, struct entry *e, uint6
             continue;
         }
         e->pending |= 1u << i;
-        asked |= 1u << i;
+        requested |= 1u << i;
         job_begin(cache, e, i, run_register, NULL);
     }
-    return asked;
+    return requested;
 }
 
 /*
@@ -348,12 +348,12 @@ static uint32_t register_begin(struct ib_mr_cache *cache, struct entry *e, uint6
  */
 static int mr_register(struct ib_mr_cache *cache, struct entry *e, uint64_t mask, int *err)
 {
-    uint32_t asked = register_begin(cache, e, mask), again, late;
+    uint32_t requested = register_begin(cache, e, mask), again, late;
     int n;
 
     late = wait_for(cache, e, &e->pending, (uint32_t)mask);
     n = have(cache, e, mask);
-    again = n ? 0 : e->mr.refused & (uint32_t)mask & ~asked;
+    again = n ? 0 : e->mr.refused & (uint32_t)mask & ~requested;
     if (again) {
         e->mr.refused &= ~again;
         register_begin(cache, e, mask);

@@ -73,7 +73,7 @@ static int run_one(struct ib_mr_line *l)
 void ib_mr_work_ended(struct ib_mr_work *w, int nic)
 {
     w->line[nic].since = 0;
-    w->line[nic].said = 0;
+    w->line[nic].logged = 0;
     pthread_cond_broadcast(&w->ended);
 }
 

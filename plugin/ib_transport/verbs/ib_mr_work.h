@@ -28,7 +28,7 @@ struct ib_mr_line {
     const uint64_t *took; /* of the job that runs */
     uint64_t since;       /* ns of the monotonic clock: when it began; 0: none runs */
     uint8_t started, stop, exited;
-    uint8_t said; /* that it is behind */
+    uint8_t logged; /* that it is behind */
 };
 
 struct ib_mr_work {

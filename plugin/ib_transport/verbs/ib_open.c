@@ -66,8 +66,8 @@ static int dmabuf_works(const struct ib_verbs *v, struct ibv_pd *pd)
 }
 
 /*
- * The driver answers with an error that may pass: look_failed() of ib_async.c, and a firmware that
- * was too late. Without the port the numbers of those behind it would be others than in the
+ * The driver answers with an error that may pass: refresh_failed() of ib_async.c, and a firmware
+ * that was too late. Without the port the numbers of those behind it would be others than in the
  * processes that could read it.
  */
 static bool is_passing(int err)
@@ -300,7 +300,7 @@ static void nics_fill(struct opening *o)
         nic->device_index = device_number(nics, nic->ctx);
         nics->count = i + 1;
         nic->addr_read = UINT32_MAX;
-        atomic_init(&nic->addr_asked, 0);
+        atomic_init(&nic->addr_requests, 0);
         rc = ib_nic_refresh(nics, i);
         atomic_init(&nic->state, rc == 0 ? IB_NIC_UP : IB_NIC_DOWN);
         atomic_init(&nic->generation, 0);

@@ -175,7 +175,7 @@ static uint64_t mpi_progress(struct r2_oob *oob, uint64_t now_ns)
 
 /* ---- the end of the process ---- */
 
-static void say_gone(struct mpi_oob *o)
+static void send_gone(struct mpi_oob *o)
 {
     for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
         if (p->via == MPI_VIA_MPI) {
@@ -242,7 +242,7 @@ static void mpi_destroy(struct r2_oob *oob)
 
     o->stopping = 1;
     o->in_progress = 1;
-    say_gone(o);
+    send_gone(o);
     world_leave(&o->box);
     mpi_peer_free_all(o);
     o->tcp->ops->destroy(o->tcp);

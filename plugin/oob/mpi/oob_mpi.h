@@ -114,8 +114,8 @@ struct mpi_oob {
     uint8_t in_progress, touched, stopping, leaving, left;
     struct mpi_peer *peers, *hash[MPI_PEER_BUCKETS];
     struct r2_oob_counters count;
-    struct oob_said bad;          /* whose frames were bad */
-    uint8_t strangers_said;       /* bit per enum mpi_stranger */
+    struct oob_logged bad;        /* whose frames were bad */
+    uint8_t strangers_logged;     /* bit per enum mpi_stranger */
     uint8_t frame[OOB_FRAME_MAX]; /* being made */
 };
 

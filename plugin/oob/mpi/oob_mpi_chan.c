@@ -156,13 +156,13 @@ static void refuse(struct mpi_oob *o, const struct world_in *m, const struct wor
     struct world_out *out = world_out(m->source, &h, NULL, 0);
 
     o->count.strangers++;
-    if ((o->strangers_said >> kind & 1) == 0) {
+    if ((o->strangers_logged >> kind & 1) == 0) {
         MPI_INFO_LOG(
             o,
             "out-of-band channel: MPI rank %d dropped: %s; later ones of this kind are only counted",
             m->source, what[kind]);
     }
-    o->strangers_said |= (uint8_t)(1u << kind);
+    o->strangers_logged |= (uint8_t)(1u << kind);
     if (out == NULL) {
         return;
     }
@@ -177,7 +177,7 @@ static void bad_frame(struct mpi_peer *p, enum oob_bad why)
     struct mpi_oob *o = p->oob;
 
     o->count.bad_frames++;
-    if (oob_said_first(&o->bad, p->name.uuid)) {
+    if (oob_logged_first(&o->bad, p->name.uuid)) {
         MPI_WARN_LOG(
             o,
             "out-of-band channel: bad frame from %s (process %016llx) dropped, the channel closed: %s; later "
@@ -502,7 +502,7 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A peer that nobody needs any more is kept for the last words to it, but not for ever. */
+/* A peer that nobody needs any more is kept for the last messages to it, but not for ever. */
 static uint64_t queue_scan(struct mpi_peer *p)
 {
     uint64_t now = p->oob->now;

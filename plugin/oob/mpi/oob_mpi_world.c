@@ -478,7 +478,7 @@ static void refuse_locked(const struct world_in *m)
 }
 
 /* To the endpoint it is for. What is not ours, or for nobody here, goes no further; who sent the
- * latter is told. */
+ * latter is notified. */
 static void box_locked(struct world_in *m)
 {
     struct world_head head;

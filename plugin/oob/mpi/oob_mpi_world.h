@@ -34,9 +34,9 @@ struct world_box {
 
 enum world_state {
     WORLD_NONE, /* no MPI_Init has passed through this module, or it could not be used: the reason
-                   is told */
+                   is notified */
     WORLD_READY,
-    WORLD_ENDING, /* MPI_Finalize waits for us: last words may be sent */
+    WORLD_ENDING, /* MPI_Finalize waits for us: last messages may be sent */
     WORLD_ENDED   /* nothing may be called any more */
 };
 
@@ -64,7 +64,7 @@ void world_tag(uint8_t *low, uint8_t *high);
 void world_join(struct world_box *box);
 /* Also frees what has arrived and was not taken. */
 void world_leave(struct world_box *box);
-/* The endpoint has said its last words to an MPI that ends. */
+/* The endpoint has sent its last messages to an MPI that ends. */
 void world_took_leave(struct world_box *box);
 struct world_in *world_take(struct world_box *box);
 

@@ -85,10 +85,10 @@ void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, enum oob_stra
     char text[72];
 
     o->count.strangers++;
-    if (o->strangers_said >> kind & 1) {
+    if (o->strangers_logged >> kind & 1) {
         return;
     }
-    o->strangers_said |= (uint8_t)(1u << kind);
+    o->strangers_logged |= (uint8_t)(1u << kind);
     far_end_text(c, text, sizeof(text));
     R2_INFO(
         "out-of-band channel: stranger %s dropped: %s; later ones of this kind are only counted",
@@ -101,7 +101,7 @@ void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oo
     char text[72];
 
     o->count.bad_frames++;
-    if (!oob_said_first(&o->bad, from)) {
+    if (!oob_logged_first(&o->bad, from)) {
         return;
     }
     far_end_text(c, text, sizeof(text));

@@ -119,18 +119,18 @@ struct tcp_oob {
     uint64_t hello_timeout, keepalive;
     int epfd, wakefd, listenfd;
     uint8_t listen_paused, in_progress, stopping, rescan, self_up;
-    uint8_t strangers_said; /* bit per kind */
-    uint8_t starved;        /* paused for want of descriptors, not of places */
-    uint64_t listen_at;     /* a paused listener is looked at again */
-    uint64_t now, next;     /* time of this turn; deadline found by the last scan */
-    int pending;            /* channels with peer == NULL */
-    int places;             /* for these */
+    uint8_t strangers_logged; /* bit per kind */
+    uint8_t starved;          /* paused for want of descriptors, not of places */
+    uint64_t listen_at;       /* a paused listener is checked again */
+    uint64_t now, next;       /* time of this turn; deadline found by the last scan */
+    int pending;              /* channels with peer == NULL */
+    int places;               /* for these */
     struct tcp_source source[OOB_PLACES_MAX];
     struct tcp_chan *chans;
     struct tcp_peer *peers, *self, *hash[OOB_PEER_BUCKETS];
     struct tcp_note *note_first, **note_last;
     size_t note_bytes;
-    struct oob_said versions, bad; /* who dialled with another version; whose frames were bad */
+    struct oob_logged versions, bad; /* who dialled with another version; whose frames were bad */
     struct r2_oob_counters count;
 };
 
@@ -163,7 +163,7 @@ uint64_t oob_door_scan(struct tcp_oob *o);
 void oob_chan_move(struct tcp_chan *c, enum chan_state to);
 struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *peer,
                                  enum chan_state state);
-/* Closes without a word to anybody; the memory goes at reap(). Anywhere. */
+/* Closes without a message to anybody; the memory goes at reap(). Anywhere. */
 void oob_chan_close(struct tcp_chan *c);
 /* Closes and tells the peer's owner. Inside progress only. */
 void oob_chan_fail(struct tcp_chan *c, int refused);

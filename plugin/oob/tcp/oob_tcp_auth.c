@@ -54,7 +54,7 @@ static void version_warn_once(struct tcp_chan *c, const struct oob_hello *h)
             c->peer->str, h->version, OOB_VERSION);
         return;
     }
-    if (!oob_said_first(&o->versions, h->from)) {
+    if (!oob_logged_first(&o->versions, h->from)) {
         return;
     }
     R2_WARN(

@@ -329,7 +329,7 @@ static void parse_all(struct tcp_chan *c)
 static void eof_take(struct tcp_chan *c)
 {
     if (c->state == CHAN_DRAIN && c->tx.tail > c->tx.head && c->rx.tail == c->rx.head) {
-        /* the peer has said its last word and still listens: ours go out first; EOF would be
+        /* the peer has sent its last message and still listens: ours go out first; EOF would be
          * readable for ever */
         c->eof = 1;
         oob_chan_flush(c);

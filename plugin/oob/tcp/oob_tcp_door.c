@@ -113,7 +113,7 @@ static struct tcp_chan *first_to_go(struct tcp_oob *o)
 
 /*
  * Throws out the first to go, if he has had his time. Where this thread, and not the dialler, was
- * late, the words are in the socket: they are read first, and who has spoken is looked at anew.
+ * late, the words are in the socket: they are read first, and who has spoken is checked anew.
  * 0: no; *@when is when to ask again.
  */
 static int make_room(struct tcp_oob *o, uint64_t *when)

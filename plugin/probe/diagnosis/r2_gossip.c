@@ -115,7 +115,7 @@ void r2_gossip_leave(struct r2_inst *inst, struct r2_peer *peer)
     }
 }
 
-/* Something is new: every neighbour is told now. */
+/* Something is new: every neighbour is notified now. */
 static void spread(struct r2_inst *inst)
 {
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
@@ -138,21 +138,21 @@ static void apply_avoid(struct r2_inst *inst, const struct r2_peer *peer)
 }
 
 /* What avoided it need not any more; what waits for it asks now. */
-static void good_again(struct r2_inst *inst, const struct probe_word *w)
+static void good_again(struct r2_inst *inst, const struct probe_report *w)
 {
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         if (pair->peer && concerns(inst, &w->subject, pair)) {
             pair->avoid = 0;
-            r2_probation_told_good(pair);
+            r2_probation_on_good_report(pair);
         }
     }
     apply_avoid(inst, NULL);
     r2_verdict_over(inst, &w->subject);
 }
 
-int r2_gossip_tell(struct r2_inst *inst, struct probe_word *w)
+int r2_gossip_publish(struct r2_inst *inst, struct probe_report *w)
 {
-    const struct probe_word *known = probe_gossip_find(inst->diagnosis.gossip, &w->subject);
+    const struct probe_report *known = probe_gossip_find(inst->diagnosis.gossip, &w->subject);
 
     if (known && known->blame == w->blame) {
         return 0;
@@ -167,8 +167,8 @@ int r2_gossip_tell(struct r2_inst *inst, struct probe_word *w)
 
 int r2_gossip_clear(struct r2_inst *inst, const struct probe_subject *s)
 {
-    const struct probe_word *known = probe_gossip_find(inst->diagnosis.gossip, s);
-    struct probe_word w;
+    const struct probe_report *known = probe_gossip_find(inst->diagnosis.gossip, s);
+    struct probe_report w;
 
     if (known == NULL || known->blame == PROBE_BLAME_NONE) {
         return 0;
@@ -176,7 +176,7 @@ int r2_gossip_clear(struct r2_inst *inst, const struct probe_subject *s)
     w = *known;
     w.blame = PROBE_BLAME_NONE;
     w.confidence = 100;
-    if (!r2_gossip_tell(inst, &w)) {
+    if (!r2_gossip_publish(inst, &w)) {
         return 0;
     }
     good_again(inst, &w);
@@ -185,8 +185,8 @@ int r2_gossip_clear(struct r2_inst *inst, const struct probe_subject *s)
 
 /* --- hearing --- */
 
-/* It is new here. Own pairs decide about own work: they are asked now. */
-static void heard(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+/* It is new here. Own pairs decide about own work: they are probed now. */
+static void heard(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,
                   const char *who)
 {
     int bad = w->blame != PROBE_BLAME_NONE;
@@ -198,14 +198,14 @@ static void heard(struct r2_inst *inst, const struct probe_word *w, enum r2_repo
     }
     for (struct r2_pair *pair = inst->pairs; pair && bad; pair = pair->next) {
         if (pair->peer && concerns(inst, &w->subject, pair)) {
-            r2_watch_ask(pair);
+            r2_watch_probe(pair);
         }
     }
     R2_NOTIFY(inst, on_report, inst, w, from, who);
     spread(inst);
 }
 
-static void confirm(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w)
+static void confirm(struct r2_inst *inst, struct r2_peer *peer, const struct probe_report *w)
 {
     union fo_body b;
 
@@ -215,7 +215,7 @@ static void confirm(struct r2_inst *inst, struct r2_peer *peer, const struct pro
     r2_peer_emit(inst, peer, FO_MSG_NEWS_OK, &b);
 }
 
-void r2_gossip_on_report(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w)
+void r2_gossip_on_report(struct r2_inst *inst, struct r2_peer *peer, const struct probe_report *w)
 {
     int fresh = probe_gossip_put(inst->diagnosis.gossip, w, peer->gossip.no);
 
@@ -233,16 +233,16 @@ void r2_gossip_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     int i = 0;
 
     if (peer->gossip.no >= 0) {
-        probe_gossip_told(inst->diagnosis.gossip, peer->gossip.no, &m->subject, m->version,
+        probe_gossip_sent(inst->diagnosis.gossip, peer->gossip.no, &m->subject, m->version,
                           m->origin);
     }
     if (peer->gossip.no >= 0 && peer->gossip.more &&
-        probe_gossip_untold(inst->diagnosis.gossip, peer->gossip.no, &i)) {
+        probe_gossip_unsent(inst->diagnosis.gossip, peer->gossip.no, &i)) {
         peer->gossip.repeat.at = 0; /* there was no room for it the last time */
     }
 }
 
-void r2_gossip_heard(struct r2_inst *inst, const struct probe_word *w, const char *who)
+void r2_gossip_heard(struct r2_inst *inst, const struct probe_report *w, const char *who)
 {
     if (probe_gossip_put(inst->diagnosis.gossip, w, -1)) {
         heard(inst, w, R2_REPORT_HOST, who);
@@ -251,14 +251,14 @@ void r2_gossip_heard(struct r2_inst *inst, const struct probe_word *w, const cha
 
 /* --- saying --- */
 
-uint64_t r2_gossip_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+uint64_t r2_gossip_send(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
     uint64_t most = SAY_MOST * (uint64_t)inst->cfg.t_repeat_ms * 1000000;
-    const struct probe_word *w;
+    const struct probe_report *w;
     int i = 0, n = 0;
 
     if (peer->gossip.no < 0 ||
-        probe_gossip_untold(inst->diagnosis.gossip, peer->gossip.no, &i) == NULL) {
+        probe_gossip_unsent(inst->diagnosis.gossip, peer->gossip.no, &i) == NULL) {
         return UINT64_MAX;
     }
     if (now < peer->gossip.repeat.at) {
@@ -266,7 +266,7 @@ uint64_t r2_gossip_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
     }
     i = 0;
     while (n < R2_GOSSIP_AT_ONCE &&
-           (w = probe_gossip_untold(inst->diagnosis.gossip, peer->gossip.no, &i)) != NULL) {
+           (w = probe_gossip_unsent(inst->diagnosis.gossip, peer->gossip.no, &i)) != NULL) {
         union fo_body b;
 
         memset(&b, 0, sizeof(b));
@@ -292,7 +292,7 @@ static int blamed(const struct r2_inst *inst, const struct r2_pair *pair)
                                  r2_subject_path(inst, pair)};
 
     for (int i = 0; i < (pair->far.guid ? 3 : 1); i++) {
-        const struct probe_word *w = probe_gossip_find(inst->diagnosis.gossip, &s[i]);
+        const struct probe_report *w = probe_gossip_find(inst->diagnosis.gossip, &s[i]);
 
         if (w && w->blame != PROBE_BLAME_NONE) {
             return 1;
@@ -311,7 +311,7 @@ uint32_t r2_gossip_avoid(const struct r2_comm *c)
 
         if (pair && pair->probe.last_ok == 0 && blamed(c->inst, pair)) {
             pair->avoid = 1;
-            r2_watch_ask(pair); /* the answer ends it, or the silence ends the incarnation */
+            r2_watch_probe(pair); /* the answer ends it, or the silence ends the incarnation */
         }
         mask |= (uint32_t)(pair && pair->avoid) << p;
     }
@@ -358,10 +358,10 @@ static bool is_missed(struct r2_inst *inst, const struct probe_subject *s)
 }
 
 /*
- * Own words, unless a path waits for the pair to answer for longer: the receiver alone asks for how
- * long, and the sender may have found it out. Where a queue pair has answered that was made since,
- * for a connection that works, whoever's they are: who said it may be gone, and then nobody would
- * take it back, and what fails next would pass for known.
+ * Own reports, unless a path waits for the pair to answer for longer: the receiver alone asks for
+ * how long, and the sender may have found it out. Where a queue pair has answered that was made
+ * since, for a connection that works, whoever's they are: who said it may be gone, and then nobody
+ * would take it back, and what fails next would pass for known.
  */
 static void answered(struct r2_pair *pair, int first)
 {
@@ -374,7 +374,7 @@ static void answered(struct r2_pair *pair, int first)
         apply_avoid(inst, pair->peer);
     }
     for (int i = 0; !pair->heal.interest && i < (pair->far.guid ? 3 : 1); i++) {
-        const struct probe_word *w = probe_gossip_find(inst->diagnosis.gossip, &s[i]);
+        const struct probe_report *w = probe_gossip_find(inst->diagnosis.gossip, &s[i]);
         int mine = w && w->origin == inst->diagnosis.origin;
 
         if (w && w->blame != PROBE_BLAME_NONE &&
@@ -389,7 +389,7 @@ int r2_gossip_blamed(const struct r2_pair *pair)
     return blamed(pair->inst, pair);
 }
 
-const struct probe_word *r2_gossip_reason(const struct r2_pair *pair, enum r2_gossip_place *place)
+const struct probe_report *r2_gossip_reason(const struct r2_pair *pair, enum r2_gossip_place *place)
 {
     const struct r2_inst *inst = pair->inst;
     const struct {
@@ -401,7 +401,7 @@ const struct probe_word *r2_gossip_reason(const struct r2_pair *pair, enum r2_go
                {R2_GOSSIP_BETWEEN, r2_subject_path(inst, pair)}};
 
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        const struct probe_word *w = probe_gossip_find(inst->diagnosis.gossip, &row[i].subject);
+        const struct probe_report *w = probe_gossip_find(inst->diagnosis.gossip, &row[i].subject);
 
         if (w && w->blame != PROBE_BLAME_NONE) {
             *place = row[i].place;
@@ -414,7 +414,7 @@ const struct probe_word *r2_gossip_reason(const struct r2_pair *pair, enum r2_go
 int r2_gossip_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer)
 {
     struct probe_subject s = r2_subject_process(inst, peer);
-    const struct probe_word *w = probe_gossip_find(inst->diagnosis.gossip, &s);
+    const struct probe_report *w = probe_gossip_find(inst->diagnosis.gossip, &s);
 
     return w && w->blame != PROBE_BLAME_NONE;
 }

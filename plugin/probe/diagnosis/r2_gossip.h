@@ -1,6 +1,6 @@
 /*
- * What the processes of a job tell each other about its NICs (docs/diagnosis.md, "Gossip"): the
- * shell of probe/probe_gossip. Service thread; nothing blocks.
+ * What the processes of a job announce to each other about its NICs (docs/diagnosis.md, "Gossip"):
+ * the shell of probe/probe_gossip. Service thread; nothing blocks.
  */
 #ifndef R2_GOSSIP_H
 #define R2_GOSSIP_H
@@ -14,14 +14,14 @@ struct r2_peer;
 struct r2_pair;
 struct fo_news_ok;
 
-/* At most so many words go to one peer at a time; the others once these are confirmed. */
+/* At most so many reports go to one peer at a time; the others once these are confirmed. */
 #define R2_GOSSIP_AT_ONCE 16
 
 /* Allocates the table. -1: out of memory. */
 int r2_gossip_open(struct r2_inst *inst);
 void r2_gossip_close(struct r2_inst *inst);
 
-/* There is a connection to the peer process, on @host: it is told, too. It goes. */
+/* There is a connection to the peer process, on @host: it is notified, too. It goes. */
 void r2_gossip_join(struct r2_inst *inst, struct r2_peer *peer, const char *host);
 void r2_gossip_leave(struct r2_inst *inst, struct r2_peer *peer);
 
@@ -29,18 +29,18 @@ void r2_gossip_leave(struct r2_inst *inst, struct r2_peer *peer);
  * This process found out about @w->subject; version and origin are filled in here. 1: that is new
  * to the job as far as is known here; 0: it is known already.
  */
-int r2_gossip_tell(struct r2_inst *inst, struct probe_word *w);
+int r2_gossip_publish(struct r2_inst *inst, struct probe_report *w);
 /* Nothing is wrong with it any more, if anything was known to be. 1: something was. */
 int r2_gossip_clear(struct r2_inst *inst, const struct probe_subject *s);
 
 /* From a peer, unpacked. */
-void r2_gossip_on_report(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w);
+void r2_gossip_on_report(struct r2_inst *inst, struct r2_peer *peer, const struct probe_report *w);
 void r2_gossip_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m);
 /* From another process of this host, checked. */
-void r2_gossip_heard(struct r2_inst *inst, const struct probe_word *w, const char *who);
+void r2_gossip_heard(struct r2_inst *inst, const struct probe_report *w, const char *who);
 
 /* What is unanswered is repeated; returns the next deadline (real time, ns). */
-uint64_t r2_gossip_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
+uint64_t r2_gossip_send(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 
 /*
  * Bit per path of @c: what others say makes one of its NICs, or the way between them, a bad choice,
@@ -60,9 +60,10 @@ enum r2_gossip_place {
 };
 /*
  * What is known to be bad and explains that @pair carries nothing; of several the first place of
- * the enum. NULL: nothing is. Valid until the next word.
+ * the enum. NULL: nothing is. Valid until the next report.
  */
-const struct probe_word *r2_gossip_reason(const struct r2_pair *pair, enum r2_gossip_place *place);
+const struct probe_report *r2_gossip_reason(const struct r2_pair *pair,
+                                            enum r2_gossip_place *place);
 /* Whether @peer's process, or its host, is. */
 int r2_gossip_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer);
 /* Whether what is said of @s is about @pair: one of its NICs, the way between them, or the peer's

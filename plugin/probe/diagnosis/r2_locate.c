@@ -13,17 +13,17 @@
 #include "probe/health/r2_loopback.h"
 #include "probe/health/r2_pair.h"
 #include "probe/probe_incident.h"
-#include "r2_locate_ask.h"
+#include "r2_locate_probe.h"
 #include "r2_gossip.h"
 #include "r2_verdict.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
-#define WORD_NS   MS(2000)  /* a process that says nothing for so long counts as silent */
+#define REPORT_NS MS(2000)  /* a process that says nothing for so long counts as silent */
 #define KEPT_NS   MS(10000) /* a decided case answers the peer for so long */
 #define HELD_NS   MS(500)   /* an undecided verdict waits so long for a better one */
 #define MOMENT_NS MS(250)   /* ... one of a silence for the pair to answer after all */
 #define HELD_MOST                                                                                  \
-    MS(4000) /* ... since it was opened, where a question is still out: a busy NIC is given up to  \
+    MS(4000) /* ... since it was opened, where a probe is still out: a busy NIC is given up to     \
                 2 s */
 #define SAY_MOST 20 /* x T_repeat */
 
@@ -34,8 +34,8 @@ static const char *const state_names[R2_CASE_STATES] = {"free", "asking", "waiti
 static void case_move(struct r2_case *k, enum r2_case_state to)
 {
     static const unsigned char legal[R2_CASE_STATES][R2_CASE_STATES] = {
-        [R2_CASE_FREE] = {[R2_CASE_ASKING] = 1},
-        [R2_CASE_ASKING] = {[R2_CASE_WAITING] = 1, [R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
+        [R2_CASE_FREE] = {[R2_CASE_PROBING] = 1},
+        [R2_CASE_PROBING] = {[R2_CASE_WAITING] = 1, [R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
         [R2_CASE_WAITING] = {[R2_CASE_HELD] = 1, [R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
         [R2_CASE_HELD] = {[R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
         [R2_CASE_DECIDED] = {[R2_CASE_FREE] = 1},
@@ -134,14 +134,14 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
     k->since = r2_now(inst);
     k->opened = inst->watch.clock;
     k->own_until = k->opened + r2_locate_limit(inst, pair);
-    k->word_until = k->opened + WORD_NS;
-    k->say_interval = MS(inst->cfg.t_repeat_ms);
+    k->report_until = k->opened + REPORT_NS;
+    k->send_interval = MS(inst->cfg.t_repeat_ms);
     k->peer_guid = pair ? pair->far.guid : 0;
     k->peer_port = pair ? pair->far.port : 0;
     k->lives = pair ? pair->heal.lives : 0;
-    case_move(k, R2_CASE_ASKING);
-    r2_locate_ask(inst, k, pair);
-    inst->watch.asked = 1;
+    case_move(k, R2_CASE_PROBING);
+    r2_locate_probe(inst, k, pair);
+    inst->watch.probing = 1;
     return k;
 }
 
@@ -171,7 +171,7 @@ void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outco
 
     k.facts.peer = (uint8_t)process;
     k.facts.direct = process == PROBE_TIMEOUT ? PROBE_OK : PROBE_NA;
-    r2_verdict_say(inst, &k);
+    r2_verdict_announce(inst, &k);
 }
 
 /* --- the peer's facts --- */
@@ -192,33 +192,33 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
             k->peer_id !=
                 0; /* else it has opened its own of the same incident before it heard of ours */
 
-        k = (m->flags & FO_LOCATE_ASK) && inst->cfg.watchdog
+        k = (m->flags & FO_LOCATE_REQUEST) && inst->cfg.watchdog
                 ? open_case(inst, peer, m->peer_nic, m->nic, IB_FAULT_PEER, anew)
                 : NULL;
         if (k == NULL) {
             return;
         }
-        k->told |= k->peer_id == 0;
+        k->peer_first |= k->peer_id == 0;
     }
     k->heard = 1;
-    k->answer |= (m->flags & FO_LOCATE_ASK) != 0;
+    k->answer |= (m->flags & FO_LOCATE_REQUEST) != 0;
     if ((int32_t)(m->id - k->peer_id) < 0) {
         return; /* late: of a case that it has closed */
     }
     k->peer_id = m->id;
     if (m->for_id == k->id && !k->all_of_peer) {
-        k->said = *m;
-        k->said_at = r2_now(inst);
+        k->peer_report = *m;
+        k->reported_at = r2_now(inst);
         k->all_of_peer = (m->flags & FO_LOCATE_FINAL) != 0;
     }
-    inst->watch.asked = 1;
+    inst->watch.probing = 1;
 }
 
 /* Asks when that is due. What only answers the peer asks nothing: two open cases would answer each
  * other for ever. */
-static void say(struct r2_inst *inst, struct r2_case *k, uint64_t now)
+static void send_case(struct r2_inst *inst, struct r2_case *k, uint64_t now)
 {
-    int due = now >= k->say_at, ask = due && !k->all_of_peer && k->state != R2_CASE_DECIDED;
+    int due = now >= k->send_at, request = due && !k->all_of_peer && k->state != R2_CASE_DECIDED;
     union fo_body b = {
         .locate = {.nic = k->nic, .peer_nic = k->peer_nic, .id = k->id, .for_id = k->peer_id}};
     uint64_t most = SAY_MOST * MS(inst->cfg.t_repeat_ms);
@@ -230,15 +230,15 @@ static void say(struct r2_inst *inst, struct r2_case *k, uint64_t now)
         b.locate.aux[i] = (struct fo_locate_aux){
             .guid = k->aux[i].guid, .port = k->aux[i].peer_port, .outcome = k->aux[i].outcome};
     }
-    b.locate.flags =
-        (uint8_t)((ask ? FO_LOCATE_ASK : 0) | (k->state == R2_CASE_ASKING ? 0 : FO_LOCATE_FINAL));
+    b.locate.flags = (uint8_t)((request ? FO_LOCATE_REQUEST : 0) |
+                               (k->state == R2_CASE_PROBING ? 0 : FO_LOCATE_FINAL));
     r2_peer_emit(inst, k->peer, FO_MSG_LOCATE, &b);
     k->answer = 0;
     if (!due) {
         return;
     }
-    k->say_at = now + k->say_interval;
-    k->say_interval = 2 * k->say_interval < most ? 2 * k->say_interval : most;
+    k->send_at = now + k->send_interval;
+    k->send_interval = 2 * k->send_interval < most ? 2 * k->send_interval : most;
 }
 
 /* --- deciding --- */
@@ -248,7 +248,7 @@ static int failed(uint8_t outcome)
     return outcome == PROBE_TIMEOUT || outcome == PROBE_ERROR;
 }
 
-static int said_ok(const struct fo_locate *m, uint64_t guid, uint8_t port)
+static int peer_probe_ok(const struct fo_locate *m, uint64_t guid, uint8_t port)
 {
     for (int i = 0; i < m->n_aux; i++) {
         if (guid && m->aux[i].guid == guid && m->aux[i].port == port &&
@@ -261,8 +261,8 @@ static int said_ok(const struct fo_locate *m, uint64_t guid, uint8_t port)
 
 /* Whether that port, of another host or of this one, took part in a probe of ours that was
  * answered. */
-static int asked_ok(const struct r2_inst *inst, const struct r2_case *k, uint64_t guid,
-                    uint8_t port)
+static int own_probe_ok(const struct r2_inst *inst, const struct r2_case *k, uint64_t guid,
+                        uint8_t port)
 {
     for (int i = 0; i < k->n_aux; i++) {
         if (guid && k->aux[i].guid == guid && k->aux[i].peer_port == port &&
@@ -293,13 +293,13 @@ static void weigh_aux(const struct r2_inst *inst, struct r2_case *k)
     int nobody = failed(l->aux) && failed(r->aux), l_alive = nobody, r_alive = nobody;
 
     for (int i = 0; i < k->n_aux; i++) {
-        l_alive |=
-            failed(k->aux[i].outcome) && (said_ok(&k->said, k->aux[i].guid, k->aux[i].peer_port) ||
-                                          asked_ok(inst, k, k->aux[i].guid, k->aux[i].peer_port));
+        l_alive |= failed(k->aux[i].outcome) &&
+                   (peer_probe_ok(&k->peer_report, k->aux[i].guid, k->aux[i].peer_port) ||
+                    own_probe_ok(inst, k, k->aux[i].guid, k->aux[i].peer_port));
     }
-    for (int i = 0; i < k->said.n_aux; i++) {
-        r_alive |= failed(k->said.aux[i].outcome) &&
-                   asked_ok(inst, k, k->said.aux[i].guid, k->said.aux[i].port);
+    for (int i = 0; i < k->peer_report.n_aux; i++) {
+        r_alive |= failed(k->peer_report.aux[i].outcome) &&
+                   own_probe_ok(inst, k, k->peer_report.aux[i].guid, k->peer_report.aux[i].port);
     }
     if (l_alive && l->aux_n < PROBE_SEVERAL) {
         l->aux_n = PROBE_SEVERAL;
@@ -324,8 +324,8 @@ static void add_up(struct r2_inst *inst, struct r2_case *k)
         r2_locate_peer_silent(inst, k);
     }
     if (k->all_of_peer) {
-        k->facts.remote = k->said.end;
-        k->facts.direct = both(k->facts.direct, k->said.direct);
+        k->facts.remote = k->peer_report.end;
+        k->facts.direct = both(k->facts.direct, k->peer_report.direct);
         weigh_aux(inst, k);
         k->heard_all = 1;
     }
@@ -334,8 +334,8 @@ static void add_up(struct r2_inst *inst, struct r2_case *k)
 
 /*
  * What is blamed for silence alone: the answers that speak for all else may have come when a link,
- * or a switch, was back already that had been away for a moment. The pair is asked once more before
- * that is said.
+ * or a switch, was back already that had been away for a moment. The pair is probed once more
+ * before that is said.
  */
 static bool is_silence(const struct r2_case *k)
 {
@@ -356,7 +356,7 @@ static void confirm(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
     k->confirming = 1;
     if (pair) {
         k->answers = pair->probe.answers;
-        r2_pair_ask(pair, clock, 0);
+        r2_pair_send_probe(pair, clock, 0);
     }
 }
 
@@ -370,7 +370,7 @@ static int confirmed_well(const struct r2_inst *inst, const struct r2_case *k)
 }
 
 /* 1: it is held, perhaps once more. */
-static int hold(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
+static int hold_back(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
     if (r2_rule(R2_RULE_ASK_AGAIN) && is_silence(k) && !k->confirming) {
         k->held_until = clock + MOMENT_NS;
@@ -392,15 +392,15 @@ static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
         r2_locate_direct_set(inst, k, PROBE_OK);
     }
     add_up(inst, k);
-    if (hold(inst, k, clock)) {
+    if (hold_back(inst, k, clock)) {
         return;
     }
     case_move(k, R2_CASE_DECIDED);
     k->until = clock + KEPT_NS;
-    r2_verdict_say(inst, k);
+    r2_verdict_announce(inst, k);
 }
 
-/* What a port says of itself needs nobody else's word. */
+/* What a port says of itself needs nobody else's report. */
 static int settled_here(const struct r2_case *k)
 {
     return k->facts.local.port != PROBE_PORT_UP && k->facts.local.port != PROBE_PORT_NA;
@@ -408,13 +408,13 @@ static int settled_here(const struct r2_case *k)
 
 static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_t now)
 {
-    if (k->state == R2_CASE_ASKING && r2_locate_gather(inst, k, clock)) {
+    if (k->state == R2_CASE_PROBING && r2_locate_gather(inst, k, clock)) {
         case_move(k, R2_CASE_WAITING);
-        k->say_at = 0;
+        k->send_at = 0;
     }
     if (k->state == R2_CASE_WAITING &&
-        (k->all_of_peer || clock >= k->word_until || k->peer->refused_since || settled_here(k))) {
-        say(inst, k, now); /* it may still wait for ours */
+        (k->all_of_peer || clock >= k->report_until || k->peer->refused_since || settled_here(k))) {
+        send_case(inst, k, now); /* it may still wait for ours */
         decide(inst, k, clock);
     }
     if (k->state == R2_CASE_HELD && (clock >= k->held_until || (k->all_of_peer && !k->heard_all) ||
@@ -425,8 +425,8 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
         case_move(k, R2_CASE_FREE);
         return 0;
     }
-    if (k->state == R2_CASE_DECIDED ? k->answer : (now >= k->say_at || k->answer)) {
-        say(inst, k, now);
+    if (k->state == R2_CASE_DECIDED ? k->answer : (now >= k->send_at || k->answer)) {
+        send_case(inst, k, now);
     }
     return k->state != R2_CASE_DECIDED;
 }
@@ -444,7 +444,7 @@ void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer)
             case_move(k, R2_CASE_FREE);
             continue;
         }
-        r2_locate_ask_drop(k, peer);
+        r2_locate_probe_drop(k, peer);
     }
 }
 
@@ -473,7 +473,7 @@ static void nic_failed(struct r2_inst *inst, int nic, enum ib_fault fault)
     struct r2_case k = {.nic = (uint8_t)nic, .fault = fault, .since = r2_now(inst)};
 
     k.facts.local.port = (uint8_t)r2_locate_port(inst, nic);
-    r2_verdict_say(inst, &k);
+    r2_verdict_announce(inst, &k);
 }
 
 static void port_up(struct r2_inst *inst, int nic)
@@ -496,7 +496,7 @@ static void pair_good(const struct r2_pair *pair)
     r2_locate_back(inst, pair->peer, pair->nic, pair->peer_nic);
 }
 
-/* A driver that answers with errors blames nothing: what broke, if anything did, is asked as after
+/* A driver that answers with errors blames nothing: what broke, if anything did, is probed as after
  * any failed call. */
 static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
 {
@@ -530,7 +530,7 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
             open |= step(inst, &inst->diagnosis.cases[i], clock, now);
         }
     }
-    inst->watch.asked |= open;
+    inst->watch.probing |= open;
 }
 
 const struct r2_subscriber r2_locate_subscriber = {

@@ -1,7 +1,7 @@
 /*
  * Which component broke (docs/diagnosis.md): cases, the facts they gather at both ends, what is
- * said of the verdict. Service thread; nothing blocks. Nothing waits for a verdict: incarnations
- * have ended, and traffic has moved, before a case is opened.
+ * announced about the verdict. Service thread; nothing blocks. Nothing waits for a verdict:
+ * incarnations have ended, and traffic has moved, before a case is opened.
  */
 #ifndef R2_LOCATE_H
 #define R2_LOCATE_H
@@ -16,21 +16,21 @@ struct r2_peer;
 struct r2_pair;
 
 #define R2_CASES     16
-#define R2_CASE_AUX  FO_LOCATE_AUX /* other remote ports that are asked */
+#define R2_CASE_AUX  FO_LOCATE_AUX /* other remote ports that are probed */
 #define R2_CASE_MORE 2             /* other NIC pairs of the same two processes */
 
 enum r2_case_state {
     R2_CASE_FREE,
-    R2_CASE_ASKING,  /* own facts are being gathered */
+    R2_CASE_PROBING, /* own facts are being gathered */
     R2_CASE_WAITING, /* own facts are complete, the peer's are not */
-    R2_CASE_HELD, /* they fit more than one component: a late word, or another case, may still tell;
-                     or the pair is asked once more */
-    R2_CASE_DECIDED, /* said; kept for a while, to answer the peer */
+    R2_CASE_HELD,    /* they fit more than one component: a late report, or another case, may still
+                        settle it;    or the pair is probed once more */
+    R2_CASE_DECIDED, /* announced; kept for a while, to answer the peer */
     R2_CASE_STATES
 };
 
 /* A NIC pair that is asked for a case. It may go meanwhile: found again by its names. */
-struct r2_case_ask {
+struct r2_case_probe {
     struct r2_peer *peer;
     uint8_t nic, peer_nic;
     uint8_t peer_port; /* of the remote NIC, with guid */
@@ -38,9 +38,9 @@ struct r2_case_ask {
     char host[FO_HOST_NAME]; /* a copy: the peer may go before the case does */
     uint8_t outcome;         /* enum probe_outcome, once ended */
     uint8_t ended;
-    uint8_t alone;    /* it was asked and has not answered since, but its process did not say either
-                         that its end is in order */
-    unsigned answers; /* of the pair, when it was asked */
+    uint8_t alone; /* it was probed and has not answered since, but its process did not say either
+                      that its end is in order */
+    unsigned answers; /* of the pair, when it was probed */
     uint64_t at;      /* real time, ns: when its end was seen; 0: not yet */
 };
 
@@ -48,37 +48,37 @@ struct r2_case {
     enum r2_case_state state;
     struct r2_peer *peer;
     uint8_t nic, peer_nic;
-    uint8_t told;        /* the peer has opened one: it speaks of it first */
-    uint8_t heard;       /* the peer has said something */
+    uint8_t peer_first;  /* the peer has opened one and reports first */
+    uint8_t heard;       /* the peer has reported something */
     uint8_t all_of_peer; /* ... and all that it will find out */
     uint8_t answer;      /* the peer asks */
     uint8_t process;     /* about the peer's process, not about a pair */
     uint8_t peer_port;   /* of the remote NIC, with peer_guid; 0: not known */
     uint64_t peer_guid;
     enum ib_fault fault;
-    uint32_t id, peer_id;          /* ours; the peer's, 0: not known */
-    uint64_t since;                /* the fault, real time, ns */
-    uint64_t opened;               /* watch's clock */
-    uint64_t own_until;            /* own facts are gathered until then */
-    uint64_t word_until;           /* the peer's word is waited for until then */
-    uint64_t held_until;           /* HELD: said then */
-    uint64_t until;                /* DECIDED: kept until then */
-    uint64_t say_at, say_interval; /* real time */
-    uint8_t found;                 /* enum probe_blame; DECIDED */
-    uint8_t heard_all;             /* the peer's word is in the facts */
-    unsigned lives;                /* heal.incarnations of the pair when it was opened */
-    unsigned repeats;              /* cases before it on this pair, one after the other */
+    uint32_t id, peer_id;            /* ours; the peer's, 0: not known */
+    uint64_t since;                  /* the fault, real time, ns */
+    uint64_t opened;                 /* watch's clock */
+    uint64_t own_until;              /* own facts are gathered until then */
+    uint64_t report_until;           /* the peer's report is waited for until then */
+    uint64_t held_until;             /* HELD: announced then */
+    uint64_t until;                  /* DECIDED: kept until then */
+    uint64_t send_at, send_interval; /* real time */
+    uint8_t found;                   /* enum probe_blame; DECIDED */
+    uint8_t heard_all;               /* the peer's report is in the facts */
+    unsigned lives;                  /* heal.incarnations of the pair when it was opened */
+    unsigned repeats;                /* cases before it on this pair, one after the other */
     unsigned muted; /* incidents between the case before and this one that had none of their own */
     unsigned muted_next; /* ... and since this one */
-    unsigned loop_questions;
-    uint8_t confirming; /* the pair is asked once more, or was asked to the end of the case;
+    unsigned loopback_probes;
+    uint8_t confirming; /* the pair is probed once more, or was asked to the end of the case;
                            answers: its count before */
     unsigned answers;
-    struct r2_case_ask direct, aux[R2_CASE_AUX], more[R2_CASE_MORE];
+    struct r2_case_probe direct, aux[R2_CASE_AUX], more[R2_CASE_MORE];
     uint8_t n_aux, n_more;
     struct probe_facts facts;
-    struct fo_locate said; /* the peer's word */
-    uint64_t said_at,
+    struct fo_locate peer_report;
+    uint64_t reported_at,
         loop_at; /* real time, ns: when that came, when our loop's outcome was seen; 0: not yet */
 };
 
@@ -95,12 +95,12 @@ void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer);
 /* A path over that pair has returned; of the two ends only the receiver's asks for how long the
  * pair answers. */
 void r2_locate_back(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic);
-/* A word of the peer's about one of its cases. */
+/* A report of the peer's about one of its cases. */
 void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_locate *m);
 /* The peer is going. */
 void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer);
 
-/* Our NIC failed, which needs no question, or is back; a pair answers again, for as long as it
+/* Our NIC failed, which needs no probe, or is back; a pair answers again, for as long as it
  * must; a peer's process is silent; the cases' own turns. */
 extern const struct r2_subscriber r2_locate_subscriber;
 

@@ -30,8 +30,8 @@ _Static_assert(R2_CAUSE_COUNTERS >= IB_COUNTERS && R2_CAUSE_EVIDENCE >= R2_EVIDE
 struct finding {
     struct probe_verdict v;
     enum probe_code code;
-    struct probe_word word; /* of what is blamed; for unknown, of our NIC */
-    int known;              /* the word names a subject */
+    struct probe_report report; /* of what is blamed; for unknown, of our NIC */
+    int known;                  /* the report names a subject */
     struct r2_evidence evidence;
     char how[160], to[80];
     char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
@@ -46,7 +46,7 @@ static bool is_remote(enum probe_blame blame)
     return blame == PROBE_BLAME_REMOTE_NIC || blame == PROBE_BLAME_REMOTE_LINK;
 }
 
-static void name_it(struct probe_word *w, const char *host, const char *nic)
+static void name_it(struct probe_report *w, const char *host, const char *nic)
 {
     memset(w->host, 0, sizeof(w->host)); /* behind the end of the text, too */
     memset(w->nic, 0, sizeof(w->nic));
@@ -57,7 +57,7 @@ static void name_it(struct probe_word *w, const char *host, const char *nic)
     }
 }
 
-static void about_nic(struct r2_inst *inst, int nic, struct probe_word *w)
+static void about_nic(struct r2_inst *inst, int nic, struct probe_report *w)
 {
     struct ib_addr addr;
 
@@ -67,9 +67,9 @@ static void about_nic(struct r2_inst *inst, int nic, struct probe_word *w)
     memcpy(w->gid, addr.gid, sizeof(w->gid));
 }
 
-/* The word's blame is from the view of its subject. 0: the subject is not known by name. */
-static int make_word(struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame,
-                     struct probe_word *w)
+/* The report's blame is from the view of its subject. 0: the subject is not known by name. */
+static int make_report(struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame,
+                       struct probe_report *w)
 {
     const struct r2_pair *pair =
         k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
@@ -251,7 +251,7 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
         e.stranded |= hit && up == 0;
         e.to |= hit ? nics & ~(1u << k->nic) : 0;
         waits |= hit && c->seen.stall_from;
-        if (hit && c->seen.stall_at / 1000000 >= f->word.since_ms &&
+        if (hit && c->seen.stall_at / 1000000 >= f->report.since_ms &&
             c->seen.stall_ns / 1000 > e.stall_us) {
             e.stall_us = c->seen.stall_ns / 1000;
         }
@@ -261,7 +261,7 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
 }
 
 /*
- * Paths that sleep count as up until they are asked: where the peer is to blame, or may be and no
+ * Paths that sleep count as up until they are probed: where the peer is to blame, or may be and no
  * other pair to it has answered, they say nothing of how the job goes on.
  */
 static enum probe_fate fate_of(const struct r2_inst *inst, const struct r2_case *k,
@@ -318,8 +318,8 @@ static void name_ours(struct r2_inst *inst, const struct r2_case *k, struct find
 static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
     struct probe_line l = {.code = f->code,
-                           .host = f->word.host,
-                           .nic = f->word.nic,
+                           .host = f->report.host,
+                           .nic = f->report.nic,
                            .how = f->how,
                            .to = f->to,
                            .job = inst->job,
@@ -328,9 +328,9 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
     struct effect e = {0};
 
     what_was_measured(inst, k, f);
-    l.elsewhere = strcmp(f->word.host, inst->host) != 0;
-    l.since_ms = f->word.since_ms;
-    l.revises = f->revises.said ? PROBE_CODE_F03 : PROBE_CODE_NONE;
+    l.elsewhere = strcmp(f->report.host, inst->host) != 0;
+    l.since_ms = f->report.since_ms;
+    l.revises = f->revises.reported ? PROBE_CODE_F03 : PROBE_CODE_NONE;
     l.revises_ms = f->revises.since_ms;
     if (!k->process) {
         e = effect_of(inst, k, f);
@@ -375,7 +375,7 @@ static uint32_t report(struct r2_inst *inst, const struct r2_case *k, const stru
         .n_evidence = f->evidence.n,
         .action = info->action,
         .recommend = info->recommend,
-        .revises = f->revises.said ? probe_code_info(PROBE_CODE_F03)->name : NULL,
+        .revises = f->revises.reported ? probe_code_info(PROBE_CODE_F03)->name : NULL,
         .revises_id = f->revises.id,
         .brief = f->brief};
 
@@ -397,16 +397,16 @@ static uint32_t report(struct r2_inst *inst, const struct r2_case *k, const stru
 /* --- verdicts that follow each other --- */
 
 /* An undecided verdict was said: one that names the component may follow, from another case or a
- * later word. */
+ * later report. */
 static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const struct finding *f,
                           uint32_t id)
 {
-    inst->diagnosis.verdicts->undecided = (struct r2_undecided){.said = 1,
+    inst->diagnosis.verdicts->undecided = (struct r2_undecided){.reported = 1,
                                                                 .nic = k->nic,
                                                                 .peer_nic = k->peer_nic,
                                                                 .peer = k->peer,
                                                                 .at = inst->watch.clock,
-                                                                .since_ms = f->word.since_ms,
+                                                                .since_ms = f->report.since_ms,
                                                                 .id = id};
 }
 
@@ -414,18 +414,18 @@ static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const s
 static struct r2_undecided undecided_find(const struct r2_inst *inst, const struct finding *f)
 {
     const struct r2_undecided *u = &inst->diagnosis.verdicts->undecided;
-    const struct r2_pair *pair = u->said && inst->watch.clock - u->at < REVISES_NS
+    const struct r2_pair *pair = u->reported && inst->watch.clock - u->at < REVISES_NS
                                      ? r2_pair_find(inst, u->peer, u->nic, u->peer_nic)
                                      : NULL;
 
-    return f->known && pair && r2_gossip_about(&f->word.subject, pair) ? *u
-                                                                       : (struct r2_undecided){0};
+    return f->known && pair && r2_gossip_about(&f->report.subject, pair) ? *u
+                                                                         : (struct r2_undecided){0};
 }
 
 void r2_verdict_forget(struct r2_inst *inst, const struct r2_peer *peer)
 {
     if (inst->diagnosis.verdicts->undecided.peer == peer) {
-        inst->diagnosis.verdicts->undecided.said = 0;
+        inst->diagnosis.verdicts->undecided.reported = 0;
     }
 }
 
@@ -490,7 +490,7 @@ static int stood_still(const struct r2_case *k)
     return k->peer->gossip.blamed_until && k->since <= k->peer->gossip.blamed_until;
 }
 
-/* The job hears it, and the operator; what is known already is not said again. */
+/* The job hears it, and the operator; what is known already is not announced again. */
 static void publish(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
     enum r2_log_level level =
@@ -506,14 +506,15 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
     if (k->peer && f->v.blame == PROBE_BLAME_PEER) {
         k->peer->gossip.blamed = 1;
     }
-    if (f->code == PROBE_CODE_F03 && k->told && !more) {
+    if (f->code == PROBE_CODE_F03 && k->peer_first && !more) {
         undecided_share(inst, k, f);
     }
-    if (f->known ? !r2_gossip_tell(inst, &f->word) : k->told || more) {
-        level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */
+    if (f->known ? !r2_gossip_publish(inst, &f->report) : k->peer_first || more) {
+        level = R2_LOG_TRACE; /* the other end announces it, or somebody has found out more */
     }
-    warns = warns && (f->known ||
-                      level == R2_LOG_WARN); /* who is told of an undecided one: undecided_share */
+    warns =
+        warns && (f->known ||
+                  level == R2_LOG_WARN); /* who is notified of an undecided one: undecided_share */
     r2_log_write(level, __FILE__, __LINE__, "%s", f->line);
     for (int i = 0; i < f->evidence.n; i++) {
         r2_log_write(level == R2_LOG_TRACE ? level : R2_LOG_INFO, __FILE__, __LINE__, "%s: %s",
@@ -524,12 +525,12 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
 
         if (f->code == PROBE_CODE_F03) {
             undecided_put(inst, k, f, id);
-        } else if (f->revises.said) {
-            inst->diagnosis.verdicts->undecided.said = 0; /* revised once */
+        } else if (f->revises.reported) {
+            inst->diagnosis.verdicts->undecided.reported = 0; /* revised once */
         }
     }
-    if (warns) { /* also what another process has said first: it is why our connections end */
-        latest_put(inst, f->code, f->brief, f->known ? &f->word.subject : NULL);
+    if (warns) { /* also what another process has announced first: it is why our connections end */
+        latest_put(inst, f->code, f->brief, f->known ? &f->report.subject : NULL);
     }
 }
 
@@ -568,7 +569,7 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
     latest_put(inst, PROBE_CODE_O01, brief, NULL);
 }
 
-void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
+void r2_verdict_announce(struct r2_inst *inst, const struct r2_case *k)
 {
     struct finding f;
 
@@ -576,17 +577,17 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     f.v = probe_verdict(&k->facts);
     f.code = probe_code_of(&k->facts, &f.v);
     r2_evidence_gather(inst, k, &f.evidence);
-    f.known = make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject);
-    if (f.word.host[0] == '\0' && k->process) {
-        name_it(&f.word, inst->oob->ops->peer_str(k->peer->oob),
+    f.known = make_report(inst, k, f.v.blame, &f.report) && probe_subject_valid(&f.report.subject);
+    if (f.report.host[0] == '\0' && k->process) {
+        name_it(&f.report, inst->oob->ops->peer_str(k->peer->oob),
                 ""); /* no connection to it has stood: its address is all that is known */
-    } else if (f.word.host[0] == '\0' && k->peer && is_remote(f.v.blame)) {
-        name_it(&f.word, k->peer->host, ""); /* its NIC has not said its name */
-    } else if (f.word.host[0] == '\0') {
-        about_nic(inst, k->nic, &f.word);
+    } else if (f.report.host[0] == '\0' && k->peer && is_remote(f.v.blame)) {
+        name_it(&f.report, k->peer->host, ""); /* its NIC has not said its name */
+    } else if (f.report.host[0] == '\0') {
+        about_nic(inst, k->nic, &f.report);
     }
-    f.word.since_ms = r2_verdict_time(inst, k->since);
-    f.word.confidence = f.v.confidence;
+    f.report.since_ms = r2_verdict_time(inst, k->since);
+    f.report.confidence = f.v.confidence;
     f.revises = undecided_find(inst, &f);
     write_lines(inst, k, &f);
     publish(inst, k, &f);

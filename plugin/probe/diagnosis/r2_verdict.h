@@ -16,7 +16,7 @@ struct r2_comm;
 int r2_verdict_open(struct r2_inst *inst);
 
 /* Decides by the facts of @k and says it, unless the job knows it already. */
-void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k);
+void r2_verdict_announce(struct r2_inst *inst, const struct r2_case *k);
 /* No verdict revises an earlier one about @peer; about that NIC pair of it. */
 void r2_verdict_forget(struct r2_inst *inst, const struct r2_peer *peer);
 void r2_verdict_forget_pair(struct r2_inst *inst, const struct r2_peer *peer, int nic,
@@ -41,7 +41,7 @@ struct r2_found {
 /* The latest verdict that was said and named suspects only: one that names the component later
  * revises it, unless the pair has been good again since. */
 struct r2_undecided {
-    uint8_t said, nic, peer_nic;
+    uint8_t reported, nic, peer_nic;
     struct r2_peer *peer;
     uint64_t at;       /* watch's clock */
     uint64_t since_ms; /* as said */
@@ -63,9 +63,9 @@ void r2_verdict_over(struct r2_inst *inst, const struct probe_subject *s);
 
 /*
  * What most likely explains that @c ends, or has: the latest verdict in short, unless its part is
- * good again and there is more; else what the peer said of its end, or what the paths of @c have
- * suffered. Empty: no failure is known. Remembers the code, for ended. Any thread; @c's error is
- * set.
+ * good again and there is more; else what the peer announced of its end, or what the paths of @c
+ * have suffered. Empty: no failure is known. Remembers the code, for ended. Any thread; @c's error
+ * is set.
  */
 #define R2_VERDICT_FOUND 180
 void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND]);

@@ -77,8 +77,8 @@ static void port_of(const struct r2_inst *inst, uint64_t guid, uint8_t port, cha
     snprintf(out, room, "port %u of %016llx", port, (unsigned long long)guid);
 }
 
-static void put_asked(const struct r2_inst *inst, const struct r2_case *k,
-                      const struct r2_case_ask *a, struct r2_evidence *e)
+static void put_own_probe(const struct r2_inst *inst, const struct r2_case *k,
+                          const struct r2_case_probe *a, struct r2_evidence *e)
 {
     const struct r2_pair *pair = a->peer ? r2_pair_find(inst, a->peer, a->nic, a->peer_nic) : NULL;
     char to[80];
@@ -92,8 +92,8 @@ static void put_asked(const struct r2_inst *inst, const struct r2_case *k,
         outcome_name(a->outcome), when(k, a->at).text);
 }
 
-/* What the peer has found: its own times are not known, but when its word came. */
-static void put_said(struct r2_inst *inst, const struct r2_case *k, struct r2_evidence *e)
+/* What the peer has found: its own times are not known, but when its report came. */
+static void put_peer_report(struct r2_inst *inst, const struct r2_case *k, struct r2_evidence *e)
 {
     const char *nic = r2_evidence_peer_nic(inst, k);
     char to[80];
@@ -102,13 +102,15 @@ static void put_said(struct r2_inst *inst, const struct r2_case *k, struct r2_ev
         put(e, "%s %s: %s", k->peer->host, nic, k->heard ? "its word is not complete" : "no word");
         return;
     }
-    put(e, "%s %s, its own word%s: port %s, loop %s", k->peer->host, nic, when(k, k->said_at).text,
-        r2_evidence_port(k->facts.remote.port), outcome_name(k->facts.remote.loop));
+    put(e, "%s %s, its own word%s: port %s, loop %s", k->peer->host, nic,
+        when(k, k->reported_at).text, r2_evidence_port(k->facts.remote.port),
+        outcome_name(k->facts.remote.loop));
     put(e, "%s %s to %s %s: %s", k->peer->host, nic, inst->host, inst->nics.nic[k->nic].name,
-        outcome_name(k->said.direct));
-    for (int i = 0; i < k->said.n_aux; i++) {
-        port_of(inst, k->said.aux[i].guid, k->said.aux[i].port, to, sizeof(to));
-        put(e, "%s %s to %s: %s", k->peer->host, nic, to, outcome_name(k->said.aux[i].outcome));
+        outcome_name(k->peer_report.direct));
+    for (int i = 0; i < k->peer_report.n_aux; i++) {
+        port_of(inst, k->peer_report.aux[i].guid, k->peer_report.aux[i].port, to, sizeof(to));
+        put(e, "%s %s to %s: %s", k->peer->host, nic, to,
+            outcome_name(k->peer_report.aux[i].outcome));
     }
 }
 
@@ -151,13 +153,13 @@ void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2
         r2_evidence_port(k->facts.local.port), outcome_name(k->facts.local.loop),
         when(k, k->loop_at).text);
     if (k->peer) {
-        put_asked(inst, k, &k->direct, e);
+        put_own_probe(inst, k, &k->direct, e);
         for (int i = 0; i < k->n_aux; i++) {
-            put_asked(inst, k, &k->aux[i], e);
+            put_own_probe(inst, k, &k->aux[i], e);
         }
-        put_said(inst, k, e);
+        put_peer_report(inst, k, e);
         for (int i = 0; i < k->n_more; i++) {
-            put_asked(inst, k, &k->more[i], e);
+            put_own_probe(inst, k, &k->more[i], e);
         }
         put(e, "process on %s: %s", k->peer->host, outcome_name(k->facts.peer));
     }
@@ -178,11 +180,11 @@ struct probe_seen r2_evidence_seen(const struct r2_case *k, enum probe_code code
         probe_seen_add(&s, code, blame, PROBE_POINT_NEAR_AUX, k->aux[i].outcome);
     }
     if (k->heard_all) {
-        probe_seen_add(&s, code, blame, PROBE_POINT_PAIR, k->said.direct);
+        probe_seen_add(&s, code, blame, PROBE_POINT_PAIR, k->peer_report.direct);
         probe_seen_add(&s, code, blame, PROBE_POINT_FAR_LOOP, k->facts.remote.loop);
     }
-    for (int i = 0; k->heard_all && i < k->said.n_aux; i++) {
-        probe_seen_add(&s, code, blame, PROBE_POINT_FAR_AUX, k->said.aux[i].outcome);
+    for (int i = 0; k->heard_all && i < k->peer_report.n_aux; i++) {
+        probe_seen_add(&s, code, blame, PROBE_POINT_FAR_AUX, k->peer_report.aux[i].outcome);
     }
     for (int i = 0; i < k->n_more; i++) {
         probe_seen_add(&s, code, blame, PROBE_POINT_OTHERS, k->more[i].outcome);

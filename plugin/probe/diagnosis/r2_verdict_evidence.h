@@ -19,7 +19,7 @@ struct r2_evidence {
 /* Fills @e with the facts of @k; "+1.5 ms" is the time from the fault to when it was seen here. */
 void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2_evidence *e);
 
-/* Vantage points of @k that agree with what is found; of 0: none was asked. */
+/* Vantage points of @k that agree with what is found; of 0: none was probed. */
 struct probe_seen r2_evidence_seen(const struct r2_case *k, enum probe_code code,
                                    enum probe_blame blame);
 

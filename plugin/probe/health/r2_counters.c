@@ -27,10 +27,10 @@ static void read_done(struct ib_job *job)
         c->start = c->read;
     }
     c->last = c->read;
-    c->last_at = c->asked_at;
+    c->last_at = c->requested_at;
 }
 
-void r2_counters_ask(struct r2_inst *inst, int nic)
+void r2_counters_request(struct r2_inst *inst, int nic)
 {
     struct r2_counters *c = &inst->diagnosis.counters[nic];
     enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
@@ -38,7 +38,7 @@ void r2_counters_ask(struct r2_inst *inst, int nic)
     if (!c->there || c->job.busy || s == IB_NIC_FATAL || s == IB_NIC_GONE) {
         return; /* a dead one is not touched any more */
     }
-    c->asked_at = r2_now(inst);
+    c->requested_at = r2_now(inst);
     c->job.run = read_run;
     c->job.done = read_done;
     ib_workers_submit(inst->jobs.workers, inst->nics.nic[nic].device_index, &c->job);
@@ -57,7 +57,7 @@ void r2_counters_want(struct r2_inst *inst, int nic)
     c->inst = inst;
     c->nic = nic;
     c->there = (uint8_t)ib_counters_there(n->ctx->device->ibdev_path, n->port);
-    r2_counters_ask(inst, nic);
+    r2_counters_request(inst, nic);
 }
 
 int r2_counters_get(const struct r2_inst *inst, int nic, uint64_t since,

@@ -11,7 +11,7 @@
 
 /* A path of some connection goes over it, up or not: it is no cross pair. */
 int r2_cross_carries(const struct r2_pair *pair);
-/* A cross pair that has never answered, and is not asked any more. */
+/* A cross pair that has never answered, and is not probed any more. */
 int r2_cross_hopeless(const struct r2_pair *pair);
 
 /* A connection stands: the first cross pair to its peer is made, by one of the two ends. */

@@ -10,7 +10,7 @@
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define PAIRS_MAX 64 /* of one peer that are chosen from */
 #define TAKEN_MAX                                                                                  \
-    8 /* pieces that a NIC of the peer's has taken without a word from it; behind that ... */
+    8 /* pieces that a NIC of the peer's has taken without a message from it; behind that ... */
 #define TAKEN_WAIT_NS                                                                              \
     MS(1000) /* ... one message in so long: a process that stands still takes none of its buffers  \
                 back */
@@ -18,14 +18,14 @@
     (40 * MS((inst)->cfg.t_repeat_ms)) /* messages that are further apart are no row; in one the   \
                                           question is put again */
 #define DEAF                                                                                       \
-    1 /* beside a message: who says it has heard nothing by the channel; else the word is an       \
+    1 /* beside a message: who sends it has heard nothing by the channel; else the word is an      \
          answer in kind */
 #define MEND_MIN_NS MS(100)
 #define MEND_MAX_NS MS(10000)
 #define KNOWN_NS                                                                                   \
     MS(1000) /* a pair that has brought a message is taken to carry them for so long               \
               */
-#define SAID_AFTER_NS MS(1000) /* a channel that does not answer for so long is said */
+#define LOG_AFTER_NS MS(1000) /* a channel that does not answer for so long is said */
 
 static int usable_nic(const struct r2_inst *inst, int nic)
 {
@@ -115,7 +115,7 @@ void r2_inband_close(struct r2_inst *inst, uint64_t still_running)
 /* --- in --- */
 
 /* Numbers are used again at once: a job that is out may have made a queue pair with that of one
- * whose last completions are looked at here. */
+ * whose last completions are checked here. */
 static struct r2_pair *pair_of(const struct r2_inst *inst, int nic, uint32_t qpn)
 {
     struct r2_pair *pair;
@@ -126,7 +126,7 @@ static struct r2_pair *pair_of(const struct r2_inst *inst, int nic, uint32_t qpn
     return pair;
 }
 
-static void on_message(void *arg, int nic, uint32_t qpn, const void *msg, size_t len, uint32_t word)
+static void on_message(void *arg, int nic, uint32_t qpn, const void *msg, size_t len, uint32_t imm)
 {
     struct r2_inst *inst = arg;
     struct r2_pair *pair = pair_of(inst, nic, qpn);
@@ -136,7 +136,7 @@ static void on_message(void *arg, int nic, uint32_t qpn, const void *msg, size_t
         inst->inband.received++;
         pair->carried.heard_at = r2_now(inst);
         peer->channel.deaf_until =
-            word == DEAF ? r2_now(inst) + ROW_NS(inst) : peer->channel.deaf_until;
+            imm == DEAF ? r2_now(inst) + ROW_NS(inst) : peer->channel.deaf_until;
         inst->deliver(inst, peer, msg, len);
     }
 }
@@ -150,9 +150,10 @@ static void on_sent(void *arg, int nic, uint32_t qpn, int failed)
         pair->inband.up &= (uint8_t)!failed;
         if (!failed && pair->peer) {
             pair->carried.mend_at = pair->carried.mend_wait = 0;
-            pair->carried.taken =
-                pair->carried.words == pair->peer->channel.words ? pair->carried.taken + 1 : 1;
-            pair->carried.words = pair->peer->channel.words;
+            pair->carried.taken = pair->carried.messages == pair->peer->channel.messages
+                                      ? pair->carried.taken + 1
+                                      : 1;
+            pair->carried.messages = pair->peer->channel.messages;
         }
     }
 }
@@ -206,9 +207,9 @@ static const struct r2_pair *any_usable(const struct r2_inst *inst, const struct
 
 void r2_inband_channel(struct r2_inst *inst, struct r2_peer *peer)
 {
-    peer->channel.owed_since = peer->channel.asked_since = 0;
-    if (peer->channel.inband_said) {
-        peer->channel.inband_said = 0;
+    peer->channel.owed_since = peer->channel.requested_since = 0;
+    if (peer->channel.inband_logged) {
+        peer->channel.inband_logged = 0;
         R2_INFO("the out-of-band channel to %s answers again", inst->oob->ops->peer_str(peer->oob));
     }
 }
@@ -218,7 +219,7 @@ void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t n
     if (peer->channel.owed_since == 0 || r2_elapsed(now, peer->channel.owed_at) > ROW_NS(inst)) {
         peer->channel.owed_since =
             now; /* what had been said last needed no answer, or nobody wants one any more */
-        peer->channel.asked_since = 0;
+        peer->channel.requested_since = 0;
     }
     peer->channel.owed_at = now;
 }
@@ -226,20 +227,21 @@ void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t n
 /* Words that need no answer may be all that there is to say, for long. */
 static int unanswered(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now)
 {
-    return peer->channel.owed_since && peer->channel.asked_since &&
-           r2_elapsed(now, peer->channel.asked_since) >= MS(inst->cfg.t_repeat_ms);
+    return peer->channel.owed_since && peer->channel.requested_since &&
+           r2_elapsed(now, peer->channel.requested_since) >= MS(inst->cfg.t_repeat_ms);
 }
 
-void r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+void r2_inband_request(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
-    union fo_body b = {.load = {.flags = FO_LOAD_ASK}};
+    union fo_body b = {.load = {.flags = FO_LOAD_REQUEST}};
     const struct r2_pair *pair = any_usable(inst, peer);
     size_t n;
 
     if (pair == NULL || peer->channel.lost || peer->channel.owed_since == 0 ||
         r2_elapsed(now, peer->channel.owed_at) > ROW_NS(inst) ||
         r2_elapsed(now, peer->channel.owed_since) < MS(inst->cfg.t_repeat_ms) ||
-        (peer->channel.asked_since && r2_elapsed(now, peer->channel.asked_at) < ROW_NS(inst))) {
+        (peer->channel.requested_since &&
+         r2_elapsed(now, peer->channel.requested_at) < ROW_NS(inst))) {
         return;
     }
     b.load.nic = pair->nic;
@@ -248,8 +250,9 @@ void r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
                 sizeof(peer->out.buf) - peer->out.len);
     if (n) {
         peer->out.len += n;
-        peer->channel.asked_at = now;
-        peer->channel.asked_since = peer->channel.asked_since ? peer->channel.asked_since : now;
+        peer->channel.requested_at = now;
+        peer->channel.requested_since =
+            peer->channel.requested_since ? peer->channel.requested_since : now;
     }
 }
 
@@ -261,7 +264,8 @@ int r2_inband_due(const struct r2_inst *inst, const struct r2_peer *peer, uint64
 /* Its buffers may all be in use: a word from it tells that it takes them back. */
 static int full(const struct r2_pair *pair, uint64_t now)
 {
-    return pair->carried.words == pair->peer->channel.words && pair->carried.taken >= TAKEN_MAX &&
+    return pair->carried.messages == pair->peer->channel.messages &&
+           pair->carried.taken >= TAKEN_MAX &&
            r2_elapsed(now, pair->carried.sent_at) < TAKEN_WAIT_NS;
 }
 
@@ -365,17 +369,17 @@ static size_t piece_len(const uint8_t *msg, size_t len)
 }
 
 static int send_over(struct r2_inst *inst, struct r2_pair *pair, const uint8_t *msg, size_t len,
-                     uint32_t word)
+                     uint32_t imm)
 {
     pair->carried.sent_at = r2_now(inst);
-    return ib_inband_send(&pair->inband, &inst->inband.pool[pair->nic], msg, len, word) == 0;
+    return ib_inband_send(&pair->inband, &inst->inband.pool[pair->nic], msg, len, imm) == 0;
 }
 
-static void say_once(struct r2_inst *inst, struct r2_peer *peer, int pairs, uint64_t now)
+static void log_once(struct r2_inst *inst, struct r2_peer *peer, int pairs, uint64_t now)
 {
-    if (!peer->channel.inband_said &&
-        (peer->channel.lost || r2_elapsed(now, peer->channel.owed_since) >= SAID_AFTER_NS)) {
-        peer->channel.inband_said = 1;
+    if (!peer->channel.inband_logged &&
+        (peer->channel.lost || r2_elapsed(now, peer->channel.owed_since) >= LOG_AFTER_NS)) {
+        peer->channel.inband_logged = 1;
         R2_INFO("the out-of-band channel to %s %s: control messages go over %d NIC pairs as well",
                 inst->oob->ops->peer_str(peer->oob),
                 peer->channel.lost ? "is lost" : "does not answer", pairs);
@@ -386,7 +390,7 @@ int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *ms
 {
     struct r2_pair *pair[PAIRS_MAX];
     uint64_t now = r2_now(inst);
-    uint32_t word = peer->channel.lost || unanswered(inst, peer, now) ? DEAF : 0;
+    uint32_t imm = peer->channel.lost || unanswered(inst, peer, now) ? DEAF : 0;
     int n, a, b, known, sent = 0;
     size_t piece;
 
@@ -409,9 +413,9 @@ int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *ms
             piece = record_len(msg, len);
             continue;
         }
-        went = send_over(inst, pair[a], msg, piece, word);
+        went = send_over(inst, pair[a], msg, piece, imm);
         if (b != a) {
-            went |= send_over(inst, pair[b], msg, piece, word);
+            went |= send_over(inst, pair[b], msg, piece, imm);
         }
         if (!went) {
             break;
@@ -419,7 +423,7 @@ int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *ms
         sent++;
     }
     if (sent) {
-        say_once(inst, peer, n, now);
+        log_once(inst, peer, n, now);
     }
     inst->inband.sent += (unsigned)sent;
     return sent;

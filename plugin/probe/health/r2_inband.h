@@ -16,21 +16,21 @@
  * NCCL_R2_T_REPEAT, have brought none of the peer's, a question that its process always answers
  * goes with it.
  */
-void r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
+void r2_inband_request(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 /* The channel has taken a message to @peer. */
 void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 /*
  * The channel, though it takes messages, has brought none of the peer's for NCCL_R2_T_REPEAT since
- * that question; or the peer says that this is so at its end: what arrives here need not arrive
- * there.
+ * that question; or the peer announces that this is so at its end: what arrives here need not
+ * arrive there.
  */
 int r2_inband_due(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now);
 /* Whether there is a pair to the peer that messages could go over now, but for the one between @nic
  * and @peer_nic. */
 int r2_inband_reaches(const struct r2_inst *inst, const struct r2_peer *peer, int nic,
                       int peer_nic);
-/* Sends @msg, a list of records, in pieces. What finds no room is dropped: it will be said again.
- * Returns how many pieces went out at all. */
+/* Sends @msg, a list of records, in pieces. What finds no room is dropped: it will be announced
+ * again. Returns how many pieces went out at all. */
 int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *msg, size_t len);
 /* Takes what has come in. */
 void r2_inband_progress(struct r2_inst *inst);

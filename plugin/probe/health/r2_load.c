@@ -110,8 +110,8 @@ static void load_get(struct r2_inst *inst, int nic, uint64_t now, struct probe_l
     struct r2_host_registry_load sum = {
         .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
 
-    if (inst->share.board) {
-        r2_host_registry_load_add(inst->share.board, n->guid, n->port, now, &sum);
+    if (inst->share.registry) {
+        r2_host_registry_load_add(inst->share.registry, n->guid, n->port, now, &sum);
     }
     out->moved = sum.moved;
     out->queued = sum.queued;
@@ -135,10 +135,11 @@ void r2_load_step(struct r2_inst *inst, uint64_t now)
     for (int i = 0; i < inst->nics.count; i++) {
         struct r2_nic_load *l = &inst->watch.load[i];
 
-        if (inst->share.board && (l->moved != l->said.moved || l->queued != l->said.queued)) {
-            l->said = (struct r2_host_registry_load){
+        if (inst->share.registry &&
+            (l->moved != l->published.moved || l->queued != l->published.queued)) {
+            l->published = (struct r2_host_registry_load){
                 .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
-            r2_host_registry_load_set(inst->share.board, i, &l->said);
+            r2_host_registry_load_set(inst->share.registry, i, &l->published);
         }
         if (l->moved != l->peak_moved && now >= l->peak.at + PROBE_PEAK_NS) {
             struct probe_load sum;
@@ -158,10 +159,10 @@ void r2_load_begin(struct r2_pair *pair)
     memset(&pair->probe.there, 0, sizeof(pair->probe.there));
 }
 
-void r2_load_look(struct r2_pair *pair, uint64_t clock)
+void r2_load_tick(struct r2_pair *pair, uint64_t clock)
 {
     union fo_body b = {
-        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_ASK}};
+        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_REQUEST}};
     struct probe_load own;
 
     load_get(pair->inst, pair->nic, r2_now(pair->inst), &own);
@@ -183,7 +184,7 @@ void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load
         return; /* no such NIC; or no connection to that process (the message holds one reference
                    itself) */
     }
-    if (m->flags & FO_LOAD_ASK) {
+    if (m->flags & FO_LOAD_REQUEST) {
         union fo_body b = {.load = {.nic = m->peer_nic, .peer_nic = m->nic}};
 
         load_get(inst, m->peer_nic, r2_now(inst), &l);

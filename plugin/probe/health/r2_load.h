@@ -12,11 +12,11 @@ struct r2_pair;
 
 /* What this process moves over a NIC; r2_load.c */
 struct r2_nic_load {
-    uint64_t moved, queued, front;     /* bytes; the last two as of the last tick */
-    uint64_t moved_at;                 /* ns; 0: never */
-    struct r2_host_registry_load said; /* on the board */
-    struct probe_peak peak;            /* of all processes of the host */
-    uint64_t peak_moved;               /* @moved when it was looked at last */
+    uint64_t moved, queued, front;          /* bytes; the last two as of the last tick */
+    uint64_t moved_at;                      /* ns; 0: never */
+    struct r2_host_registry_load published; /* in the host registry */
+    struct probe_peak peak;                 /* of all processes of the host */
+    uint64_t peak_moved;                    /* @moved when it was checked last */
 };
 
 /* What one connection has moved. */
@@ -30,17 +30,17 @@ struct r2_load_conn {
 int r2_load_open(struct r2_inst *inst);
 
 /* Each tick of the watch: what the connections have moved since the last one is counted, and
- * written on the board. */
+ * written on the host registry. */
 void r2_load_step(struct r2_inst *inst, uint64_t now);
 
 /* Bytes that all processes of this host have moved over our NIC; only differences mean something.
  */
 uint64_t r2_load_moved(struct r2_inst *inst, int nic, uint64_t now);
 
-/* A question that counts has been put over @pair: nothing is known of either end. */
+/* A probe that counts has been put over @pair: nothing is known of either end. */
 void r2_load_begin(struct r2_pair *pair);
-/* ... and is put again: our NIC is looked at, the peer's process is asked for its own. */
-void r2_load_look(struct r2_pair *pair, uint64_t clock);
+/* ... and is put again: our NIC is checked, the peer's process is queried for its own. */
+void r2_load_tick(struct r2_pair *pair, uint64_t clock);
 void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load *m);
 
 /* From when on the silence of @pair is a fault (clock of the watch), by what is known now. */

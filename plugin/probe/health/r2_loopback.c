@@ -62,7 +62,7 @@ static void build_run(struct ib_job *job)
     }
 }
 
-static void put_question(struct r2_loopback *l)
+static void post_probe(struct r2_loopback *l)
 {
     if (probe_qp_post(&l->qp) != 0) {
         end(l, PROBE_ERROR);
@@ -78,15 +78,15 @@ static void build_done(struct ib_job *job)
         R2_INFO("NIC %s has no loop: %s", l->inst->nics.nic[l->nic].name, strerror(l->rc));
     }
     if (!l->asking && !l->works && l->state == R2_LOOPBACK_READY) {
-        l->asking = l->fresh = 1; /* the time of the first question was over before it could be put:
+        l->asking = l->fresh = 1; /* the time of the first probe was over before it could be put:
                                      the worker had much to do */
         l->deadline = l->inst->watch.clock + GREET_NS;
-        l->inst->watch.asked = 1;
+        l->inst->watch.probing = 1;
     }
     if (l->asking && dead_nic(l)) {
         end(l, PROBE_NA);
     } else if (l->asking && l->state == R2_LOOPBACK_READY) {
-        put_question(l);
+        post_probe(l);
     } else if (l->asking) {
         end(l, PROBE_ERROR);
     }
@@ -120,7 +120,7 @@ void r2_loopback_want(struct r2_inst *inst, int nic)
 
 /* --- asking --- */
 
-void r2_loopback_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit)
+void r2_loopback_probe(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit)
 {
     struct r2_loopback *l = &inst->diagnosis.loop[nic];
 
@@ -133,9 +133,9 @@ void r2_loopback_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t lim
     if (l->inst == NULL || dead_nic(l) || !l->works) {
         end(l, PROBE_NA);
     } else if (l->state == R2_LOOPBACK_READY && probe_qp_poll(&l->qp) >= 0 && l->qp.out == 0) {
-        put_question(l);
+        post_probe(l);
     } else if (l->state != R2_LOOPBACK_BUILD) {
-        build(l); /* none yet; or it broke, or holds an old question: that says nothing about now */
+        build(l); /* none yet; or it broke, or holds an old probe: that says nothing about now */
     } else {
         l->fresh = 1;
     }

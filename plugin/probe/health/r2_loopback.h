@@ -29,9 +29,9 @@ struct r2_loopback {
     uint32_t psn;
     int rc; /* of the job */
     uint8_t asking;
-    uint8_t fresh;      /* made for the present question */
+    uint8_t fresh;      /* made for the present probe */
     uint8_t works;      /* it has answered: this NIC can talk to itself, which not every NIC does */
-    uint8_t outcome;    /* enum probe_outcome of the latest question that ended */
+    uint8_t outcome;    /* enum probe_outcome of the latest probe that ended */
     uint64_t deadline;  /* watch's clock */
     unsigned questions; /* that ended */
 };
@@ -41,9 +41,9 @@ int r2_loopbacks_open(struct r2_inst *inst);
 /* A connection over NIC @nic stands: made and asked once, if it is not, to learn whether this NIC
  * can do that at all. */
 void r2_loopback_want(struct r2_inst *inst, int nic);
-/* Asks, unless that is under way. Its end raises `questions`; a NIC that is dead, or has never
- * answered itself, is not asked: not available. @limit: ns. */
-void r2_loopback_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit);
+/* Asks, unless that is under way. Its end raises `probes`; a NIC that is dead, or has never
+ * answered itself, is not probed: not available. @limit: ns. */
+void r2_loopback_probe(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit);
 /* Takes answers; returns whether one is waited for. */
 int r2_loopbacks_watch(struct r2_inst *inst, uint64_t clock);
 /* The workers have stopped, but for those of the devices in @still_running: ib_workers_destroy().

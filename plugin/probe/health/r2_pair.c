@@ -143,7 +143,7 @@ static void build(struct r2_pair *pair)
     pair->announce.peer_inc = pair->announce.peer_for = 0;
     pair->carried.peer_qpn = pair->carried.peer_psn = 0;
     pair->build.again = pair->announce.answer = pair->announce.inquire = pair->probe.check = 0;
-    pair->announce.owes = pair->announce.tell = 0;
+    pair->announce.owes = pair->announce.works = 0;
     pair->build.plain &= !r2_cross_carries(pair);
     pair->probe.last_ok = pair->probe.slowest = 0;
     pair->probe.greeted = pair->probe.silent = 0;

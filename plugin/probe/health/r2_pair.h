@@ -32,7 +32,7 @@ enum r2_probation_who {
 enum r2_probation_state {
     R2_PROBATION_REST, /* between attempts, or none is wanted */
     R2_PROBATION_TRY,  /* its queue pair is made, if need be */
-    R2_PROBATION_ASKED,
+    R2_PROBATION_PROBED,
     R2_PROBATION_STATES
 };
 
@@ -42,7 +42,7 @@ struct r2_probation {
     uint8_t interest;      /* enum r2_probation_who */
     uint8_t urgent;        /* ... of a connection that has no path left */
     uint8_t theirs;        /* the peer wants it: one attempt */
-    unsigned answers;      /* when it was asked */
+    unsigned answers;      /* when it was probed */
     unsigned misses;       /* attempts that came to nothing */
     uint64_t at;           /* the next attempt, when its turn comes */
     uint64_t tried_at;     /* the latest began; 0: its turn is the next one */
@@ -68,45 +68,47 @@ struct r2_pair_build {
     uint64_t at, wait; /* back-off of attempts to make it anew; ns, real time */
 };
 
-/* What its two ends tell each other of their queue pairs; r2_pair_say.c. All of it is as the last
- * message left it: the state that follows is r2_pair_ready(). */
+/* What its two ends announce to each other of their queue pairs; r2_pair_announce.c. All of it is
+ * as the last message left it: the state that follows is r2_pair_ready(). */
 struct r2_pair_announce {
-    uint32_t peer_inc;  /* the peer's incarnation that we are connected to; 0: none */
-    uint32_t peer_for;  /* ours that it is connected to */
-    uint32_t heard;     /* the latest of the peer's; 0: none */
-    uint32_t heard_for; /* ... and the one of ours that it is connected to, as far as it has said;
-                           0 */
-    uint8_t answer;     /* the peer asked to be told our state */
-    uint8_t inquire;    /* the peer is to say whether its end is in order */
-    uint8_t back;       /* our NIC has come back: to be told */
-    uint8_t owes, tell; /* the peer waits for a word that its probe was answered; there is one */
+    uint32_t peer_inc; /* the peer's incarnation that we are connected to; 0: none */
+    uint32_t peer_for; /* ours that it is connected to */
+    uint32_t heard;    /* the latest of the peer's; 0: none */
+    uint32_t
+        heard_for;   /* ... and the one of ours that it is connected to, as far as it has announced;
+                        0 */
+    uint8_t answer;  /* the peer wants our state */
+    uint8_t inquire; /* the peer is to say whether its end is in order */
+    uint8_t back;    /* our NIC has come back: to be announced */
+    uint8_t owes, works;     /* the peer waits to hear that its probe was answered; it was */
     struct r2_repeat repeat; /* real time */
 };
 
 enum r2_probe_state {
     R2_PROBE_IDLE,
     R2_PROBE_OUT,    /* put, and nobody's verdict waits for the answer */
-    R2_PROBE_COUNTS, /* no answer is evidence, once the peer's process has said that its end is in
-                        order */
+    R2_PROBE_COUNTS, /* no answer is evidence, once the peer's process has confirmed that its end is
+                        in order */
     R2_PROBE_TIMED,  /* ... it has: the time for an answer runs */
     R2_PROBE_GOOD,   /* ... and the peer's own probe has been answered since */
     R2_PROBE_STATES
 };
 
 /* The probe that is out, and what the ones before brought; times on the watch's clock.
- * r2_pair_ask.c */
+ * r2_pair_send_probe.c */
 struct r2_pair_probe {
     enum r2_probe_state state;
     uint8_t greeted;    /* put once since it became ready */
     uint8_t check;      /* it is out because the peer asks */
     uint8_t late;       /* ... and was put again: its time says nothing of the queues */
-    uint8_t said;       /* the peer's process has been asked since the one that counts was put */
+    uint8_t announced;  /* the state has been requested of the peer's process since the one that
+                           counts was put */
     uint8_t anew;       /* put again, to a new queue pair; until one is answered */
     uint8_t silent;     /* this end gave the present incarnation up for silence */
     uint8_t unanswered; /* one that counts ended with its queue pair, and none has been answered
                            since */
     unsigned loops;     /* probes that our NIC's loop had answered when the state became GOOD */
-    uint64_t asked_at, checked_at, suspect_at, post_at;
+    uint64_t requested_at, checked_at, suspect_at, post_at;
     uint64_t from;      /* of the one that counts: since when the answer may be expected */
     uint64_t limit;     /* ... within which */
     uint64_t wanted;    /* limit of the one to put as soon as the pair is ready; 0: none */
@@ -126,7 +128,7 @@ struct r2_pair_carried {
     uint32_t qpn; /* of ours, from the end of the job that made it to that of the one that destroyed
                      it; 0 */
     uint64_t heard_at, sent_at;  /* real time, ns; 0: never */
-    uint32_t words;              /* of the peer's, by any way, when ... */
+    uint32_t messages;           /* of the peer's, by any way, when ... */
     uint64_t mend_at, mend_wait; /* back-off of attempts to mend it, until one has carried a
                                     message; ns, real time */
     unsigned taken; /* ... its NIC had taken none of these messages: so many of its buffers are in
@@ -172,12 +174,12 @@ static inline bool r2_pair_is_judged(const struct r2_pair *pair)
 void r2_pairs_want(struct r2_comm *c);
 /* Finds it, or begins to make it. NULL when out of memory. */
 struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic);
-/* The same; one that is made now is, with @plain, for questions alone. */
+/* The same; one that is made now is, with @plain, for probes alone. */
 struct r2_pair *r2_pair_meet(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic,
                              int plain);
 /* Nobody waits for its answer any more. */
 void r2_pair_fail(struct r2_pair *pair);
-/* Made anew where it failed; said again where the peer may not know it. */
+/* Made anew where it failed; announced again where the peer may not know it. */
 void r2_pair_renew(struct r2_pair *pair);
 struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic,
                              int peer_nic);
@@ -194,21 +196,21 @@ void r2_pairs_free(struct r2_inst *inst, uint64_t still_running);
  * Another process of this host (@who) had no answer over the same two ports for @silent ns, while
  * its peer's end was in order: the incarnations here end, too, unless this pair has answered since.
  */
-void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who);
+void r2_pair_on_silent_report(struct r2_pair *pair, uint64_t silent, const char *who);
 
-/* Both ends are connected: it can be asked. */
+/* Both ends are connected: it can be probed. */
 int r2_pair_ready(const struct r2_pair *pair);
-/* The peer, which may have given its queue pair up without a word, makes it anew then. */
+/* The peer, which may have given its queue pair up without a message, makes it anew then. */
 void r2_pair_inquire(struct r2_pair *pair);
 /*
  * Asks, unless that is under way. No answer within @limit ns (0: nobody waits) ends every
  * incarnation over the pair. A pair without a working queue pair gets a new one first. Does not end
  * incarnations itself: the caller may be inside a gate.
  */
-void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit);
+void r2_pair_send_probe(struct r2_pair *pair, uint64_t clock, uint64_t limit);
 
 /* Announcements; returns the next deadline (real time). */
-uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now);
+uint64_t r2_pairs_announce(struct r2_inst *inst, uint64_t now);
 /* Answers and verdicts. Returns whether an answer is to be looked for soon. */
 int r2_pairs_watch(struct r2_inst *inst, uint64_t clock);
 

@@ -20,14 +20,14 @@ void r2_probation_move(struct r2_pair *pair, enum r2_probation_state to);
 void r2_pair_give_up(struct r2_pair *pair);
 /* Connects the queue pair, which stands in INIT, to @pair->far.addr. */
 void r2_pair_join(struct r2_pair *pair);
-/* Made anew, now or when its job is back. A question that is out is put again to the new one. */
+/* Made anew, now or when its job is back. A probe that is out is put again to the new one. */
 void r2_pair_rebuild(struct r2_pair *pair);
 /* The same, with back-off until one has answered: an end that can build none must not keep the
  * other one building. */
 void r2_pair_again(struct r2_pair *pair);
 /* Its queue pair, which waits for the peer or is connected, is stopped; no evidence of anything. */
 void r2_pair_leave(struct r2_pair *pair);
-/* Puts a question. @limit 0: nobody waits for the answer. */
+/* Posts a probe. @limit 0: nobody waits for the answer. */
 void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit);
 
 #endif

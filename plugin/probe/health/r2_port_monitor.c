@@ -8,22 +8,22 @@
 #include "r2_probation.h"
 #include "r2_watch.h"
 
-/* A look at one port, on its device's worker. All but the job's own fields: service thread, and
+/* A check of one port, on its device's worker. All but the job's own fields: service thread, and
  * read by the worker while the job is out. */
-struct r2_look {
+struct r2_port_refresh {
     struct ib_job job; /* first */
     struct r2_inst *inst;
     int nic;
     int rc;
-    uint8_t due;         /* enum ib_look: asked for by events since the latest look began */
-    uint8_t asked;       /* ... before it began */
+    uint8_t due;         /* enum ib_refresh: asked for by events since the latest check began */
+    uint8_t requested;   /* ... before it began */
     uint32_t generation; /* of the NIC when it began */
 };
 
 int r2_port_monitor_open(struct r2_inst *inst)
 {
-    inst->ports.look = calloc(IB_MAX_NICS, sizeof(*inst->ports.look));
-    return inst->ports.look ? 0 : -1;
+    inst->ports.refresh = calloc(IB_MAX_NICS, sizeof(*inst->ports.refresh));
+    return inst->ports.refresh ? 0 : -1;
 }
 
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
@@ -75,24 +75,24 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
 
 /* Queue pairs that were made with an address that is gone may reach nobody; which one it was, the
  * event does not say. */
-static void ask_pairs(struct r2_inst *inst, int nic)
+static void probe_pairs(struct r2_inst *inst, int nic)
 {
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         if (pair->nic == nic && pair->peer) {
-            r2_watch_ask(pair);
+            r2_watch_probe(pair);
         }
     }
 }
 
-static void look_ask(struct r2_inst *inst, int nic, unsigned what);
+static void refresh_request(struct r2_inst *inst, int nic, unsigned what);
 
 void r2_port_monitor_fact(void *arg, const struct ib_fact *fact)
 {
     struct r2_inst *inst = arg;
 
     switch (fact->kind) {
-    case IB_FACT_LOOK:
-        look_ask(inst, fact->nic, (unsigned)fact->context);
+    case IB_FACT_REFRESH:
+        refresh_request(inst, fact->nic, (unsigned)fact->context);
         break;
     case IB_FACT_PORT_DOWN:
         nic_lost(inst, fact->nic, IB_FAULT_PORT);
@@ -103,7 +103,7 @@ void r2_port_monitor_fact(void *arg, const struct ib_fact *fact)
         R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_UP);
         break;
     case IB_FACT_ADDR_CHANGE:
-        ask_pairs(inst, fact->nic);
+        probe_pairs(inst, fact->nic);
         break;
     case IB_FACT_DEVICE_FATAL:
         nic_lost(inst, fact->nic, IB_FAULT_DEVICE);
@@ -128,39 +128,39 @@ void r2_port_monitor_fact(void *arg, const struct ib_fact *fact)
     }
 }
 
-static void look_run(struct ib_job *job)
+static void refresh_run(struct ib_job *job)
 {
-    struct r2_look *l = (struct r2_look *)job;
+    struct r2_port_refresh *l = (struct r2_port_refresh *)job;
 
     l->rc = ib_nic_refresh(&l->inst->nics, l->nic);
 }
 
-static void look_begin(struct r2_inst *inst, int nic);
+static void refresh_begin(struct r2_inst *inst, int nic);
 
-static void look_done(struct ib_job *job)
+static void refresh_done(struct ib_job *job)
 {
-    struct r2_look *l = (struct r2_look *)job;
+    struct r2_port_refresh *l = (struct r2_port_refresh *)job;
     struct r2_inst *inst = l->inst;
 
     if (l->generation !=
         atomic_load_explicit(&inst->nics.nic[l->nic].generation, memory_order_relaxed)) {
-        l->due |= l->asked; /* given up meanwhile: what was read is of before that */
-        l->asked = 0;
+        l->due |= l->requested; /* given up meanwhile: what was read is of before that */
+        l->requested = 0;
     } else {
-        ib_async_looked(&inst->nics, l->nic, l->rc, l->asked, r2_port_monitor_fact, inst);
+        ib_async_refreshed(&inst->nics, l->nic, l->rc, l->requested, r2_port_monitor_fact, inst);
     }
     if (l->due) {
-        look_begin(inst, l->nic);
+        refresh_begin(inst, l->nic);
     }
 }
 
 /* Its job is not out. */
-static void look_begin(struct r2_inst *inst, int nic)
+static void refresh_begin(struct r2_inst *inst, int nic)
 {
-    struct r2_look *l = &inst->ports.look[nic];
+    struct r2_port_refresh *l = &inst->ports.refresh[nic];
     enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
 
-    l->asked = l->due;
+    l->requested = l->due;
     l->due = 0;
     if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
         return; /* not touched any more */
@@ -168,26 +168,26 @@ static void look_begin(struct r2_inst *inst, int nic)
     l->inst = inst;
     l->nic = nic;
     l->generation = atomic_load_explicit(&inst->nics.nic[nic].generation, memory_order_relaxed);
-    l->job.run = look_run;
-    l->job.done = look_done;
+    l->job.run = refresh_run;
+    l->job.done = refresh_done;
     l->job.urgent = 1; /* short, and what is behind it may be in vain */
     ib_workers_submit(inst->jobs.workers, inst->nics.nic[nic].device_index, &l->job);
 }
 
 /* An event asks. What is under way may have been read before it. */
-static void look_ask(struct r2_inst *inst, int nic, unsigned what)
+static void refresh_request(struct r2_inst *inst, int nic, unsigned what)
 {
-    struct r2_look *l = &inst->ports.look[nic];
+    struct r2_port_refresh *l = &inst->ports.refresh[nic];
 
     l->due |= (uint8_t)what;
     if (!l->job.busy) {
-        look_begin(inst, nic);
+        refresh_begin(inst, nic);
     }
 }
 
 #define REMOVAL_NS                                                                                 \
-    (10 * 1000000ull) /* between two looks whether a device is gone: a file in memory */
-#define REMOVAL_LONG (10 * 1000000000ull) /* after that with the looks at the ports */
+    (10 * 1000000ull) /* between two checks whether a device is gone: a file in memory */
+#define REMOVAL_LONG (10 * 1000000000ull) /* after that with the checks of the ports */
 
 /*
  * What a removed device could still write holds receives back until it is known to be gone (P18),
@@ -206,7 +206,7 @@ static uint64_t removals_step(struct r2_inst *inst, uint64_t now)
     inst->ports.removal_since = inst->ports.removal_since ? inst->ports.removal_since : now;
     inst->ports.removal_at = now + (r2_elapsed(now, inst->ports.removal_since) < REMOVAL_LONG
                                         ? REMOVAL_NS
-                                        : (uint64_t)inst->cfg.t_look_ms * 1000000);
+                                        : (uint64_t)inst->cfg.t_port_poll_ms * 1000000);
     return inst->ports.removal_at;
 }
 
@@ -215,25 +215,25 @@ uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now)
     uint64_t next;
 
     if (r2_comm_first(inst) == NULL) {
-        if (inst->ports.looks) { /* until there is something to look for again, nobody looks: who
+        if (inst->ports.polls) { /* until there is something to look for again, nobody looks: who
                               comes next reads anew */
             for (int i = 0; i < inst->nics.count; i++) {
-                ib_nic_addr_ask(&inst->nics.nic[i]);
+                ib_nic_addr_request(&inst->nics.nic[i]);
             }
-            inst->ports.looks = 0;
+            inst->ports.polls = 0;
         }
         return UINT64_MAX; /* nothing to protect: no wake-ups */
     }
-    inst->ports.looks = 1;
+    inst->ports.polls = 1;
     next = removals_step(inst, now);
-    if (now < inst->ports.look_at) {
-        return r2_earlier(next, inst->ports.look_at);
+    if (now < inst->ports.poll_at) {
+        return r2_earlier(next, inst->ports.poll_at);
     }
-    inst->ports.look_at = now + (uint64_t)inst->cfg.t_look_ms * 1000000;
+    inst->ports.poll_at = now + (uint64_t)inst->cfg.t_port_poll_ms * 1000000;
     for (int i = 0; i < inst->nics.count; i++) {
-        if (!inst->ports.look[i].job.busy) {
-            look_begin(inst, i);
+        if (!inst->ports.refresh[i].job.busy) {
+            refresh_begin(inst, i);
         }
     }
-    return r2_earlier(next, inst->ports.look_at);
+    return r2_earlier(next, inst->ports.poll_at);
 }

@@ -17,24 +17,24 @@
     MS(10000) /* ... and no more than this: what was away for hours is found seconds later */
 #define BROKEN                                                                                     \
     MS(1200) /* ... where none can be made: the other end is not to be kept making some */
-#define ASK_MOST  MS(750)  /* given up before RC repeats by time, which monitors count */
-#define MAKE_MOST MS(2000) /* its queue pair is waited for */
-#define AT_ONCE   8        /* attempts over one of our NICs */
-#define SLOW_JOB  MS(100)  /* a driver that takes longer has one attempt at a time, ... */
-#define SLOW_REST 3        /* ... and rests for so many times as long */
-#define REST_MOST MS(30000)
-#define URGENT    MS(10000) /* who has no path left waits as if for so much longer */
-#define HOLD_MAX  MS(300000)
-#define ASKS      8  /* questions per hold time */
-#define LASTING   10 /* hold times after which a return counts as lasting */
+#define PROBES_MOST MS(750)  /* given up before RC repeats by time, which monitors count */
+#define MAKE_MOST   MS(2000) /* its queue pair is waited for */
+#define AT_ONCE     8        /* attempts over one of our NICs */
+#define SLOW_JOB    MS(100)  /* a driver that takes longer has one attempt at a time, ... */
+#define SLOW_REST   3        /* ... and rests for so many times as long */
+#define REST_MOST   MS(30000)
+#define URGENT      MS(10000) /* who has no path left waits as if for so much longer */
+#define HOLD_MAX    MS(300000)
+#define ASKS        8  /* probes per hold time */
+#define LASTING     10 /* hold times after which a return counts as lasting */
 
 void r2_probation_move(struct r2_pair *pair, enum r2_probation_state to)
 {
     static const char *const names[R2_PROBATION_STATES] = {"rest", "try", "asked"};
     static const unsigned char legal[R2_PROBATION_STATES][R2_PROBATION_STATES] = {
         [R2_PROBATION_REST] = {[R2_PROBATION_TRY] = 1},
-        [R2_PROBATION_TRY] = {[R2_PROBATION_REST] = 1, [R2_PROBATION_ASKED] = 1},
-        [R2_PROBATION_ASKED] = {[R2_PROBATION_REST] = 1, [R2_PROBATION_TRY] = 1},
+        [R2_PROBATION_TRY] = {[R2_PROBATION_REST] = 1, [R2_PROBATION_PROBED] = 1},
+        [R2_PROBATION_PROBED] = {[R2_PROBATION_REST] = 1, [R2_PROBATION_TRY] = 1},
     };
     enum r2_probation_state from = pair->heal.state;
 
@@ -95,7 +95,7 @@ static void judge(struct r2_pair *pair, uint64_t since)
 }
 
 /* Its turn is the next one. */
-static void ask_at_once(struct r2_pair *pair)
+static void probe_at_once(struct r2_pair *pair)
 {
     pair->heal.at = 0;
     pair->heal.tried_at = is_trying(pair) ? pair->heal.tried_at : 0;
@@ -106,7 +106,7 @@ static void want(struct r2_pair *pair, int who)
 {
     if (!pair->heal.interest) {
         r2_probation_move(pair, R2_PROBATION_REST);
-        ask_at_once(pair);
+        probe_at_once(pair);
     }
     pair->heal.interest |= (uint8_t)who;
 }
@@ -120,7 +120,7 @@ void r2_probation_for_peer(struct r2_pair *pair, int anew)
 {
     pair->heal.theirs = 1;
     if (anew) {
-        ask_at_once(pair);
+        probe_at_once(pair);
     }
 }
 
@@ -137,7 +137,7 @@ int r2_probation_good(struct r2_pair *pair, uint64_t since, int urgent)
         h->good_since = h->good_since > since ? h->good_since : 0;
         want(pair, R2_PROBATION_PATH);
     } else if (urgent && !h->urgent) {
-        ask_at_once(pair);
+        probe_at_once(pair);
     }
     h->urgent |= urgent != 0;
     return 0;
@@ -151,10 +151,10 @@ void r2_probation_used(struct r2_pair *pair, uint64_t now)
     }
 }
 
-void r2_probation_told_good(struct r2_pair *pair)
+void r2_probation_on_good_report(struct r2_pair *pair)
 {
     if (pair->heal.interest) {
-        ask_at_once(pair);
+        probe_at_once(pair);
     }
 }
 
@@ -167,7 +167,7 @@ void r2_probation_back(struct r2_pair *pair)
 {
     pair->heal.good_since = 0; /* a NIC was away in between */
     r2_probation_move(pair, R2_PROBATION_REST);
-    ask_at_once(pair);
+    probe_at_once(pair);
 }
 
 void r2_probation_nic_up(struct r2_inst *inst, int nic)
@@ -235,12 +235,12 @@ static bool is_same_host(const struct r2_peer *a, const struct r2_peer *b)
 }
 
 /* What failed together often comes back together: a NIC, or all that lies between two hosts. */
-static void ask_others(const struct r2_pair *pair)
+static void probe_others(const struct r2_pair *pair)
 {
     for (struct r2_pair *q = pair->inst->pairs; q; q = q->next) {
         if (q != pair && is_wanted(q) && q->heal.good_since == 0 &&
             (q->nic == pair->nic || is_same_host(q->peer, pair->peer))) {
-            ask_at_once(q);
+            probe_at_once(q);
         }
     }
 }
@@ -257,7 +257,7 @@ static void answered(struct r2_pair *pair, uint64_t now)
     h->good_last = now;
     h->good_since = first ? now : h->good_since;
     if (first) {
-        ask_others(pair);
+        probe_others(pair);
     }
     if (h->interest && (h->urgent || now - h->good_since >= hold_of(pair))) {
         good(pair);
@@ -278,14 +278,14 @@ static void begin(struct r2_pair *pair, uint64_t now)
     }
 }
 
-static void ask(struct r2_pair *pair, uint64_t now)
+static void send_probe(struct r2_pair *pair, uint64_t now)
 {
     struct r2_probation *h = &pair->heal;
 
-    r2_probation_move(pair, R2_PROBATION_ASKED);
+    r2_probation_move(pair, R2_PROBATION_PROBED);
     h->answers = pair->probe.answers;
-    h->deadline = now + ASK_MOST;
-    r2_pair_ask(pair, pair->inst->watch.clock, 0);
+    h->deadline = now + PROBES_MOST;
+    r2_pair_send_probe(pair, pair->inst->watch.clock, 0);
 }
 
 /* How long its NIC's worker has such jobs. */
@@ -314,7 +314,7 @@ static uint64_t advance(struct r2_pair *pair, uint64_t now)
     if (!is_trying(pair)) {
         return now < h->at ? h->at : UINT64_MAX; /* a turn comes when another is over */
     }
-    if (h->state == R2_PROBATION_ASKED && pair->probe.answers != h->answers) {
+    if (h->state == R2_PROBATION_PROBED && pair->probe.answers != h->answers) {
         answered(pair, now);
         return h->interest ? h->at : UINT64_MAX;
     }
@@ -324,7 +324,7 @@ static uint64_t advance(struct r2_pair *pair, uint64_t now)
         return h->at;
     }
     if (!r2_pair_ready(pair)) {
-        if (h->state == R2_PROBATION_ASKED) { /* the peer has made its own anew */
+        if (h->state == R2_PROBATION_PROBED) { /* the peer has made its own anew */
             h->deadline = h->tried_at + 2 * MAKE_MOST;
             r2_probation_move(pair, R2_PROBATION_TRY);
         }
@@ -335,8 +335,8 @@ static uint64_t advance(struct r2_pair *pair, uint64_t now)
         h->theirs = 0;
         return UINT64_MAX;
     }
-    if (h->state != R2_PROBATION_ASKED) {
-        ask(pair, now);
+    if (h->state != R2_PROBATION_PROBED) {
+        send_probe(pair, now);
     }
     return h->deadline;
 }

@@ -18,14 +18,14 @@ struct r2_pair;
  */
 int r2_probation_good(struct r2_pair *pair, uint64_t since, int urgent);
 /* Another process of this host says that it answers again. */
-void r2_probation_told_good(struct r2_pair *pair);
+void r2_probation_on_good_report(struct r2_pair *pair);
 /* The peer wants it asked and mended. */
 void r2_probation_wanted(struct r2_pair *pair);
 /* The peer has made its own anew, or, without @anew, waits still: one attempt, in turn. */
 void r2_probation_for_peer(struct r2_pair *pair, int anew);
 /* A new incarnation over it begins; @now 0: what it ends with is no failure. @pair may be NULL. */
 void r2_probation_used(struct r2_pair *pair, uint64_t now);
-/* Our NIC is back; the peer says that its own is; the pair can be asked (again). */
+/* Our NIC is back; the peer announces that its own is; the pair can be probed (again). */
 void r2_probation_nic_up(struct r2_inst *inst, int nic);
 void r2_probation_back(struct r2_pair *pair);
 void r2_probation_soon(struct r2_pair *pair);

@@ -1,4 +1,4 @@
-/* The watchdog (docs/health.md): which silence is asked about, whom, and what the answer
+/* The watchdog (docs/health.md): which silence is probed, whom, and what the answer
  * means. Service thread. */
 #include <stdbool.h>
 
@@ -14,11 +14,11 @@
 #include "r2_stall.h"
 
 #define MS(x)          ((uint64_t)(x)*1000000)
-#define ASK_STEP       MS(1) /* while a probe is out */
+#define PROBE_STEP     MS(1) /* while a probe is out */
 #define WANT_MAX       MS(1000)
 #define SILENT_PROCESS MS(3000) /* words repeated up to every second went unanswered */
 #define STILL_STEP                                                                                 \
-    MS(1000) /* what stands still is looked at so often, or four times in NCCL_R2_GIVE_UP */
+    MS(1000) /* what stands still is checked so often, or four times in NCCL_R2_GIVE_UP */
 #define STILL_MIN MS(1000) /* a path that is new is given so long, whatever was before */
 #define QUIET_MIN                                                                                  \
     100 /* ticks without work before a path is taken off the list, which takes its gate */
@@ -77,7 +77,7 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
 
 /* Whether a verdict about path @p may end its incarnation: never the last one, where waiting costs
  * nothing that ending would save, unless a drained one would return in its place; nor while the
- * peer could not be told, by the channel or over another NIC pair, which settlement needs. */
+ * peer could not be notified, by the channel or over another NIC pair, which settlement needs. */
 static bool may_move(const struct r2_comm *c, int p)
 {
     return c->inst->cfg.watchdog && c->inst->cfg.failover &&
@@ -113,19 +113,19 @@ static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
     }
 }
 
-void r2_watch_ask(struct r2_pair *pair)
+void r2_watch_probe(struct r2_pair *pair)
 {
     struct r2_inst *inst = pair->inst;
 
     if (inst->cfg.watchdog && !r2_pair_is_judged(pair)) {
-        r2_pair_ask(
+        r2_pair_send_probe(
             pair, inst->watch.clock,
             probe_limit(MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->probe.slowest));
     }
 }
 
 /* Asks the NIC pair of path @p of @c; returns it, NULL when it has none. Gate held. */
-static struct r2_pair *ask(struct r2_comm *c, int p)
+static struct r2_pair *probe_path(struct r2_comm *c, int p)
 {
     struct r2_inst *inst = c->inst;
     struct r2_pair *pair =
@@ -133,10 +133,10 @@ static struct r2_pair *ask(struct r2_comm *c, int p)
 
     if (pair == NULL || !r2_pair_is_judged(pair)) { /* else a thousand connections would ask
                                              together, and count all queues each */
-        inst->ports.look_at = 0;                    /* the port may know: an event can get lost */
+        inst->ports.poll_at = 0;                    /* the port may know: an event can get lost */
     }
     if (pair) {
-        r2_watch_ask(pair);
+        r2_watch_probe(pair);
     }
     return pair;
 }
@@ -157,9 +157,9 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
         last_path(c, p, silent, 2 * limit);
         return;
     }
-    pair = ask(c, p);
+    pair = probe_path(c, p);
     if (pair == NULL || !r2_pair_ready(pair) || pair->probe.last_ok <= w->moved_at) {
-        limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair
+        limit *= 2; /* nobody could be probed: silence alone, beyond what RC needs for any repair
                        that is possible */
         if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
             !r2_probation_has_spare(
@@ -174,7 +174,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
 }
 
 /* Gate held. 0: no part of @p waits for R alone. */
-static int say_suspect(struct r2_comm *c, int p)
+static int send_suspect(struct r2_comm *c, int p)
 {
     union fo_body b = {
         .suspect = {
@@ -203,7 +203,7 @@ static void silent_process(struct r2_comm *c, int p)
     if (peer->channel.hello_at <= peer->last_contact) { /* SUSPECT asks for no answer: this does */
         union fo_body b = {.load = {.nic = c->link.path[p].nic,
                                     .peer_nic = c->link.path[p].peer_nic,
-                                    .flags = FO_LOAD_ASK}};
+                                    .flags = FO_LOAD_REQUEST}};
 
         r2_peer_emit(c->inst, peer, FO_MSG_LOAD, &b);
         peer->channel.hello_at = now;
@@ -213,7 +213,7 @@ static void silent_process(struct r2_comm *c, int p)
 }
 
 /* Whether path @p still has something to wait for. Gate held. */
-static int look_send(struct r2_comm *c, int p)
+static int check_send(struct r2_comm *c, int p)
 {
     struct ib_path *path = &c->link.path[p];
     struct probe_pulse s;
@@ -227,20 +227,20 @@ static int look_send(struct r2_comm *c, int p)
         no_completion(c, p, &s);
         return 1;
     }
-    if (!say_suspect(c, p)) {
+    if (!send_suspect(c, p)) {
         return 0;
     }
     silent_process(c, p);
     if (may_move(c, p)) { /* R may be slow, its acknowledgement lost, or its NIC dead behind its own
                              ACK: R can tell */
-        ask(c, p);
+        probe_path(c, p);
     }
     return 1;
 }
 
-/* The confirming write is a question, too: half of T_probe without its completion, and the pair is
- * asked. */
-static int look_recv(struct r2_comm *c, int p)
+/* The confirming write is a probe, too: half of T_probe without its completion, and the pair is
+ * probed. */
+static int check_recv(struct r2_comm *c, int p)
 {
     struct probe_watch *w = &c->watch->path[p];
     int waiting = ib_recv_confirm(c->rx, p);
@@ -250,20 +250,20 @@ static int look_recv(struct r2_comm *c, int p)
         no_completion(c, p, &s);
     } else if (!waiting && c->link.path[p].sq_used) {
         w->moved = s.moved;
-        w->look_at = c->inst->watch.clock + MS(c->inst->cfg.t_probe_ms) / 2;
+        w->poll_at = c->inst->watch.clock + MS(c->inst->cfg.t_probe_ms) / 2;
     }
     return c->link.path[p].sq_used != 0;
 }
 
 /* @silent 0: it was found idle for long, and is taken off the list unless something was posted just
  * now. */
-static void look(struct r2_comm *c, int p, int silent)
+static void check_path(struct r2_comm *c, int p, int silent)
 {
     int more = 0;
 
     r2_gate_visit(&c->gate);
     if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye && ib_link_up(&c->link, p)) {
-        more = !silent ? outstanding(c, p) : c->is_send ? look_send(c, p) : look_recv(c, p);
+        more = !silent ? outstanding(c, p) : c->is_send ? check_send(c, p) : check_recv(c, p);
     }
     if (!more) {
         IB_RLX_SET(c->link.touched, c->link.touched & ~(1u << p));
@@ -346,7 +346,7 @@ static int waits_for_fabric(const struct r2_comm *c)
     return has_posted(c) || (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
 }
 
-/* What stands in the queues, as time: questions stand behind it. */
+/* What stands in the queues, as time: probes stand behind it. */
 static uint64_t expected(const struct r2_comm *c)
 {
     uint64_t longest = 0;
@@ -366,7 +366,7 @@ static uint64_t expected(const struct r2_comm *c)
  * last, or carried something of another connection. 0: none of them has ever answered, so that RC's
  * own time is all there is. Gate held.
  */
-static int ask_all(struct r2_comm *c, uint64_t clock)
+static int probe_all(struct r2_comm *c, uint64_t clock)
 {
     int known = 0;
 
@@ -385,7 +385,7 @@ static int ask_all(struct r2_comm *c, uint64_t clock)
         if (pair->build.state == R2_PAIR_DEAD || pair->build.state == R2_PAIR_BROKEN) {
             r2_probation_for_peer(pair, 0);
         } else if (!r2_pair_is_probing(pair)) {
-            r2_pair_ask(pair, clock, 0);
+            r2_pair_send_probe(pair, clock, 0);
         }
     }
     return known;
@@ -397,12 +397,12 @@ static int ask_all(struct r2_comm *c, uint64_t clock)
  * everything of S's, S waits for R's process, stopped perhaps: what that says is its own matter,
  * and where its NIC is silent it ends itself. Gate held.
  */
-static void look_still(struct r2_comm *c, uint64_t clock)
+static void check_still(struct r2_comm *c, uint64_t clock)
 {
     uint64_t give_up = MS(c->inst->cfg.t_give_up_ms), expect = 4 * expected(c),
              now = r2_now(c->inst);
     uint64_t least = give_up < STILL_MIN ? give_up : STILL_MIN, silent, age, barren;
-    int known = ask_all(c, clock);
+    int known = probe_all(c, clock);
 
     silent = r2_elapsed(clock, c->watch->still.since);
     age = r2_elapsed(clock, c->watch->still.alive > c->watch->still.since ? c->watch->still.alive
@@ -412,8 +412,8 @@ static void look_still(struct r2_comm *c, uint64_t clock)
         age = barren;
     }
     give_up = give_up > expect ? give_up : expect;
-    if (age < give_up && c->watch->still.look_at - clock > give_up - age) {
-        c->watch->still.look_at = clock + give_up - age;
+    if (age < give_up && c->watch->still.poll_at - clock > give_up - age) {
+        c->watch->still.poll_at = clock + give_up - age;
     }
     if (!known || silent < least || age < give_up ||
         (!has_posted(c) && r2_elapsed(now, c->peer->last_contact) < give_up)) {
@@ -431,13 +431,13 @@ static void tick_still(struct r2_comm *c, uint64_t clock)
     if (c->watch->still.since == 0 || moved != c->watch->still.moved || !waits_for_fabric(c)) {
         c->watch->still.moved = moved;
         c->watch->still.since = clock;
-        c->watch->still.look_at = clock + step;
+        c->watch->still.poll_at = clock + step;
         return;
     }
-    if (clock < c->watch->still.look_at) {
+    if (clock < c->watch->still.poll_at) {
         return;
     }
-    c->watch->still.look_at = clock + step;
+    c->watch->still.poll_at = clock + step;
     r2_gate_visit(&c->gate);
     if (watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover && c->fo.error == R2_OK &&
         !c->fo.peer_bye && c->link.up) {
@@ -447,7 +447,7 @@ static void tick_still(struct r2_comm *c, uint64_t clock)
             ib_recv_confirm(c->rx, __builtin_ctz(c->link.up));
         }
         if (moved_by_all(c) == moved && c->link.up) {
-            look_still(c, clock);
+            check_still(c, clock);
         }
     }
     r2_gate_unvisit(&c->gate);
@@ -462,7 +462,7 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     if (c->is_send) {
         tick_want(c, clock, t_suspect);
         if (IB_RLX_GET(c->tx->starved_since)) {
-            r2_comm_kick(c); /* the limit on that is looked at in its step, and NCCL's thread cannot
+            r2_comm_kick(c); /* the limit on that is checked in its step, and NCCL's thread cannot
                                 ask for one */
         }
     }
@@ -473,13 +473,13 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
         if (!outstanding(c, p)) {
             probe_watch_idle(&c->watch->path[p], clock, &s);
             if (++c->watch->quiet[p] > QUIET_MIN) {
-                look(c, p, 0);
+                check_path(c, p, 0);
             }
             continue;
         }
         c->watch->quiet[p] = 0;
         if (probe_watch_tick(&c->watch->path[p], clock, &s, t_suspect)) {
-            look(c, p, 1);
+            check_path(c, p, 1);
         }
     }
 }
@@ -508,7 +508,7 @@ static uint64_t claim_age(struct r2_comm *c, const struct fo_suspect *m)
 void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLAIM};
-    /* both clocks move in ticks of a quarter: what S says T_suspect apart may be heard a tick
+    /* both clocks move in ticks of a quarter: what S announces T_suspect apart may be heard a tick
      * closer */
     uint64_t t_claim = MS(c->inst->cfg.t_suspect_ms) - MS(c->inst->cfg.t_suspect_ms) / 4, age;
     int p = m->path;
@@ -527,7 +527,7 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
         return;
     }
     if (m->seq < c->rx->ledger.acked) {
-        ib_recv_tell(c->rx);
+        ib_recv_send_acks(c->rx);
     }
     age = claim_age(c, m);
     if (!may_move(c, p)) {
@@ -535,7 +535,7 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     } else if (age >= t_claim) {
         fo_fault(&c->fo, p, &info);
     } else if (c->watch->claim[p].since) {
-        ask(c, p);
+        probe_path(c, p);
     }
 }
 
@@ -558,10 +558,10 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
         inst->watch.at = 0;
         return UINT64_MAX; /* nothing to protect: no wake-ups */
     }
-    if (inst->watch.at && now < inst->watch.at && !inst->watch.asked) {
+    if (inst->watch.at && now < inst->watch.at && !inst->watch.probing) {
         return inst->watch.at;
     }
-    inst->watch.asked = 0;
+    inst->watch.probing = 0;
     asking = r2_pairs_watch(inst, inst->watch.clock);
     ticks = inst->watch.clock >= inst->watch.tick;
     if (ticks) {
@@ -576,7 +576,8 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
             }
         }
     }
-    inst->watch.at = now + ((asking || inst->watch.asked) && ASK_STEP < step ? ASK_STEP : step);
-    inst->watch.asked = 0;
+    inst->watch.at =
+        now + ((asking || inst->watch.probing) && PROBE_STEP < step ? PROBE_STEP : step);
+    inst->watch.probing = 0;
     return inst->watch.at;
 }

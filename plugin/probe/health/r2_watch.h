@@ -16,7 +16,7 @@ struct r2_watch_conn {
     } claim[IB_MAX_PATHS];
     struct {
         uint64_t moved, since;   /* completions and acknowledgements, so many since then */
-        uint64_t alive, look_at; /* when a path answered last, as far as is known; the next look */
+        uint64_t alive, poll_at; /* when a path answered last, as far as is known; the next check */
     } still;                     /* work is under way, and nothing moves on any path */
     struct {
         uint64_t misses, seen, since, wait; /* S: starts without a CTS; CTS taken; waiting since,
@@ -36,9 +36,9 @@ void r2_watch_clock(struct r2_inst *inst, uint64_t now);
  * Returns the next time (ns). */
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now);
 
-/* Whether @pair answers is asked now, whoever is silent or not. */
+/* Whether @pair answers is probed now, whoever is silent or not. */
 struct r2_pair;
-void r2_watch_ask(struct r2_pair *pair);
+void r2_watch_probe(struct r2_pair *pair);
 
 /* The sender has everything acknowledged by our NIC and not by us. Gate held. */
 void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m);

@@ -53,7 +53,7 @@ static const struct {
 };
 
 /* The driver may be loaded later than the fabric: asked again until it is there. */
-static void gpu_look(struct shm_engine *e)
+static void gpu_visit(struct shm_engine *e)
 {
     char path[SEG_PATH_MAX + 64];
     void *lib;
@@ -103,7 +103,7 @@ static int gpu_of(const void *addr)
 
 bool shm_gpu_has(struct fab_engine *eng, const void *addr, size_t len)
 {
-    gpu_look(shm_engine_of(eng));
+    gpu_visit(shm_engine_of(eng));
     return len > 0 && gpu_of(addr) >= 0 && gpu_of((const char *)addr + len - 1) == gpu_of(addr);
 }
 

@@ -135,7 +135,7 @@ static void held_run(struct shm_engine *e, uint64_t until)
 }
 
 /* When the thread looks at a record that is due soon. */
-static uint64_t look_at(struct shm_engine *e, const struct seg_rec *rec)
+static uint64_t poll_at(struct shm_engine *e, const struct seg_rec *rec)
 {
     const struct fab_hdr *h = (const struct fab_hdr *)rec->body;
     bool rated =
@@ -158,7 +158,7 @@ static void ring_run(struct shm_engine *e, int src)
         }
         if (rec->due > e->now && (rec->due - e->now <= SHM_HOLD_NS || !held_add(e, rec))) {
             e->waiting |= 1ull << src;
-            uint64_t when = look_at(e, rec);
+            uint64_t when = poll_at(e, rec);
             e->ring_deadline = when < e->ring_deadline ? when : e->ring_deadline;
             return;
         }

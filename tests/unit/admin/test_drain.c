@@ -418,7 +418,8 @@ START_TEST(an_undrain_that_was_missed)
     rig->side[0].inst->peers->drain.nics = 1;
     rig->side[0].inst->peers->drain.gen--;
     rig_enter(&rig->side[1]);
-    r2_drain_tell(rig->side[1].inst, rig->side[1].inst->peers); /* set-up of a connection says it */
+    r2_drain_announce(rig->side[1].inst,
+                      rig->side[1].inst->peers); /* set-up of a connection says it */
     rig_kick(&rig->side[1]);
     rig_run(rig, 50 * RIG_MS);
     ck_assert_uint_eq(rig->side[0].inst->peers->drain.nics, 0);

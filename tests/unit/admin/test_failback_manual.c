@@ -54,7 +54,7 @@ START_TEST(words_of_a_file)
         {"a,b 1\n", -1, NULL, 0},
         {"17\n", -1, NULL, 0},
     };
-    struct r2_rundir_word word[R2_RUNDIR_NAMES];
+    struct r2_rundir_command word[R2_RUNDIR_NAMES];
     char many[R2_RUNDIR_TEXT_MAX], why[128];
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {

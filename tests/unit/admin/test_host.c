@@ -82,7 +82,7 @@ START_TEST(a_file_of_the_same_time_is_another)
         ck_assert_int_eq(utimensat(AT_FDCWD, name, when, 0), 0);
         file_publish(name);
         rig_enter(&rig->side[0]);
-        r2_drain_look(rig->side[0].inst);
+        r2_drain_poll(rig->side[0].inst);
         ck_assert_uint_eq(rig->side[0].inst->drain.nics, 1u << nic);
     }
     host_dir_remove();
@@ -186,7 +186,7 @@ static struct r2_host_registry *board_start(void)
     for (int side = 0; side < 2; side++) {
         rig_enter(&rig->side[side]);
         r2_host_share_open(rig->side[side].inst, dir);
-        ck_assert_ptr_nonnull(rig->side[side].inst->share.board);
+        ck_assert_ptr_nonnull(rig->side[side].inst->share.registry);
     }
     b = r2_host_registry_open(dir, &neighbour, why, sizeof(why));
     ck_assert_msg(b != NULL, "%s", why);
@@ -450,7 +450,7 @@ static int posted_events(struct r2_host_registry *b)
 START_TEST(what_is_on_the_board_is_not_said_again)
 {
     struct r2_host_registry *b;
-    struct probe_word w;
+    struct probe_report w;
     struct r2_inst *inst;
 
     start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", NULL});

@@ -15,7 +15,7 @@ static struct balance_tempo tempo_of(unsigned looks, unsigned busy_of_ten, uint6
     unsigned i = 0;
 
     for (unsigned n = 0; n < BALANCE_RATE_WINDOWS; i++) {
-        n += (unsigned)balance_rate_look(&r, 10 * MS, 1, bytes, queued, i % 10 < busy_of_ten);
+        n += (unsigned)balance_rate_tick(&r, 10 * MS, 1, bytes, queued, i % 10 < busy_of_ten);
         ck_assert_uint_lt(i, 1000);
     }
     ck_assert_uint_eq(i, looks);
@@ -50,7 +50,7 @@ START_TEST(rate_while_busy)
     ck_assert_uint_eq(t.rate, 0);
     balance_rate_get(&r, 0, &t);
     ck_assert_uint_eq(t.rate, 0);
-    while (!balance_rate_look(&r, UINT64_MAX / 64, UINT32_MAX / 64, UINT64_MAX / 64,
+    while (!balance_rate_tick(&r, UINT64_MAX / 64, UINT32_MAX / 64, UINT64_MAX / 64,
                               UINT64_MAX / 64, 1)) { /* nonsense is no trap */
     }
     balance_rate_get(&r, 1, &t);

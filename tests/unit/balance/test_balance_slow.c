@@ -55,7 +55,7 @@ struct flow {
 };
 
 static struct world {
-    uint64_t now, look_at, look_last, gap_until, starved_until;
+    uint64_t now, poll_at, look_last, gap_until, starved_until;
     struct link link[NICS];
     struct flow flow[NICS];
     double op; /* bytes per flow and operation */
@@ -235,7 +235,7 @@ static void look(void)
             l->taken = l->done;
             l->taken_parts = l->parts;
         }
-        ends |= (uint32_t)balance_rate_look(&l->rate, w.now - w.look_last,
+        ends |= (uint32_t)balance_rate_tick(&l->rate, w.now - w.look_last,
                                             l->taken_parts - l->seen_parts, l->taken - l->seen_done,
                                             l->posted - l->taken, l->posted != l->taken)
                 << i;
@@ -243,7 +243,7 @@ static void look(void)
         l->seen_parts = l->taken_parts;
     }
     w.look_last = w.now;
-    w.look_at = w.now + LOOK + random_below(MS);
+    w.poll_at = w.now + LOOK + random_below(MS);
     for (int i = 0; i < NICS; i++) {
         if (ends >> i & 1) {
             judge(i);
@@ -263,7 +263,7 @@ static void run(uint64_t ns, void (*disturb)(void))
         if (w.now >= w.starved_until) {
             application();
         }
-        if (w.now >= w.look_at) {
+        if (w.now >= w.poll_at) {
             look();
         }
     }

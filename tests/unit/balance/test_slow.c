@@ -39,7 +39,7 @@ static void boards_open(struct rig *r)
         }
         rig_enter(&r->side[side]);
         r2_host_share_open(r->side[side].inst, dir[side]);
-        ck_assert_ptr_nonnull(r->side[side].inst->share.board);
+        ck_assert_ptr_nonnull(r->side[side].inst->share.registry);
     }
 }
 

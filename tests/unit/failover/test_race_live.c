@@ -26,7 +26,7 @@ static int told_path;
 
 static int is_told(struct rig *r)
 {
-    return path_at(1, told_path)->told;
+    return path_at(1, told_path)->live_known;
 }
 
 static void wait_told(int p, uint64_t limit)
@@ -72,8 +72,8 @@ START_TEST(only_what_the_incarnation_carries_is_held)
     give_up_path(1, 0);
     wait_soft(0);
     wait_told(0, RIG_MS);
-    ck_assert_uint_eq(message(4)->hold, 1);
-    ck_assert_uint_eq(message(5)->hold, 0);
+    ck_assert_uint_eq(message(4)->quarantined_by, 1);
+    ck_assert_uint_eq(message(5)->quarantined_by, 0);
     send_post(1);
     wait_acked(6, 100 * RIG_MS);
     ck_assert(!rig_done(rig, 1, slot[0].r_op));
@@ -97,8 +97,8 @@ START_TEST(said_before_the_close)
     wait_told(_i ? 0 : 1, 5 * RIG_MS);
     ck_assert_int_eq(path_at(1, _i ? 0 : 1)->state, FO_DOWN);
     wait_soft(_i ? 0 : 1);
-    ck_assert_uint_eq(message(4)->hold, _i ? 1 : 0);
-    ck_assert_uint_eq(message(5)->hold, 0);
+    ck_assert_uint_eq(message(4)->quarantined_by, _i ? 1 : 0);
+    ck_assert_uint_eq(message(5)->quarantined_by, 0);
     send_post(1);
     wait_acked(6, 100 * RIG_MS);
     ck_assert_int_eq(rig_done(rig, 1, slot[1].r_op), !_i);
@@ -134,11 +134,11 @@ START_TEST(said_again_until_it_is_heard)
     fire("*:n1 hang");
     give_up_path(1, 1);
     wait_soft(1);
-    ck_assert_uint_eq(message(4)->hold, 2);
+    ck_assert_uint_eq(message(4)->quarantined_by, 2);
     wait_told(1, 200 * RIG_MS);
     ck_assert_uint_eq(lost, 4);
     ck_assert_int_eq(path_at(0, 1)->state, FO_DOWN);
-    ck_assert_uint_eq(message(4)->hold, 0);
+    ck_assert_uint_eq(message(4)->quarantined_by, 0);
     send_post(0);
     finish(1, 5 * RIG_MS);
     fenced = rig_count(rig, 1, FO_MSG_FENCED);
@@ -170,12 +170,12 @@ START_TEST(what_is_posted_again_stays_held)
     wait_acked(5, 200 * RIG_MS);
     ck_assert_uint_eq(replayed(), 1);
     ck_assert_uint_gt(lost, 0);
-    ck_assert(!path_at(1, 0)->told);
+    ck_assert(!path_at(1, 0)->live_known);
     lose = 0;
     wait_told(0, 200 * RIG_MS);
     told = rig_now(rig);
     ck_assert_uint_eq(path_at(0, 0)->live.n, 1);
-    ck_assert_uint_eq(message(4)->hold, 1);
+    ck_assert_uint_eq(message(4)->quarantined_by, 1);
     finish(1, 600 * RIG_MS);
     ck_assert_uint_ge(rig_now(rig) - told, 500 * RIG_MS);
     show_completions();
@@ -204,7 +204,7 @@ START_TEST(what_has_arrived_is_not_held)
     wait_soft(0);
     wait_told(0, RIG_MS);
     ck_assert_uint_eq(path_at(0, 0)->live.n, 1);
-    ck_assert_uint_eq(message(4)->hold, 0);
+    ck_assert_uint_eq(message(4)->quarantined_by, 0);
     ck_assert(!rig_done(rig, 1, slot[0].r_op));
     finish(1, 60 * RIG_MS);
     show_completions();
@@ -274,7 +274,7 @@ START_TEST(gpu_memory_does_not_wait_for_an_idle_path)
     wait_settled(1);
     closed = rig_now(rig);
     ck_assert(!path_at(1, 1)->soft);
-    ck_assert_uint_eq(message(4)->hold, 0);
+    ck_assert_uint_eq(message(4)->quarantined_by, 0);
     send_post(0);
     finish(1, 5 * RIG_MS);
     ck_assert_uint_le(rig_now(rig) - closed, 5 * RIG_MS);
@@ -309,11 +309,11 @@ START_TEST(refused_late_says_the_same)
     give_up_path(1, 0);
     wait_acked(posted, 200 * RIG_MS); /* posted again: S's fence has ended */
     ck_assert_uint_eq(replayed(), 1);
-    ck_assert(!path_at(1, 0)->told);
+    ck_assert(!path_at(1, 0)->live_known);
     lose = lost;
     rig_inject(rig, 0, FO_MSG_OPEN, &open);
     wait_told(0, RIG_MS);
-    ck_assert_uint_eq(message(posted - 1)->hold, 1);
+    ck_assert_uint_eq(message(posted - 1)->quarantined_by, 1);
     show_completions();
     finish(1, RIG_S);
     stop();

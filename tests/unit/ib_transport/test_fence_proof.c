@@ -34,9 +34,9 @@ END_TEST
 /* S's send marker says nothing of what R's device has taken. */
 START_TEST(each_end_needs_its_own_marker)
 {
-    ck_assert_int_eq(prove(0, S | R, S | R, S, ""), IB_PROOF_TOLD);
+    ck_assert_int_eq(prove(0, S | R, S | R, S, ""), IB_PROOF_LIBRARY);
     ck_assert_int_eq(prove(0, S | R, S | R, R, ""), IB_PROOF_NIC);
-    ck_assert_int_eq(prove(1, S | R, S | R, R, ""), IB_PROOF_TOLD);
+    ck_assert_int_eq(prove(1, S | R, S | R, R, ""), IB_PROOF_LIBRARY);
     ck_assert_int_eq(prove(1, S | R, S | R, S, ""), IB_PROOF_NIC);
     ck_assert_int_eq(prove(0, R, R, R, "r"), IB_PROOF_NIC); /* R's sends were refused */
 }
@@ -48,18 +48,18 @@ START_TEST(an_idle_send_queue_is_proof_at_the_sender)
 {
     ck_assert_int_eq(prove(1, S | R, S | R, 0, "i"), IB_PROOF_NIC);
     ck_assert_int_eq(prove(1, 0, 0, 0, "ir"), IB_PROOF_NIC);
-    ck_assert_int_eq(prove(0, S | R, S | R, 0, "i"), IB_PROOF_TOLD);
-    ck_assert_int_eq(prove(0, 0, 0, 0, "ir"), IB_PROOF_TOLD);
+    ck_assert_int_eq(prove(0, S | R, S | R, 0, "i"), IB_PROOF_LIBRARY);
+    ck_assert_int_eq(prove(0, 0, 0, 0, "ir"), IB_PROOF_LIBRARY);
 }
 END_TEST
 
 START_TEST(what_is_refused_is_not_waited_for)
 {
-    ck_assert_int_eq(prove(0, 0, 0, 0, "r"), IB_PROOF_TOLD);
-    ck_assert_int_eq(prove(1, 0, 0, 0, "r"), IB_PROOF_TOLD);
-    ck_assert_int_eq(prove(0, S, 0, 0, "r"), IB_PROOF_TOLD);
+    ck_assert_int_eq(prove(0, 0, 0, 0, "r"), IB_PROOF_LIBRARY);
+    ck_assert_int_eq(prove(1, 0, 0, 0, "r"), IB_PROOF_LIBRARY);
+    ck_assert_int_eq(prove(0, S, 0, 0, "r"), IB_PROOF_LIBRARY);
     ck_assert_int_eq(prove(0, R, 0, 0, "r"), IB_PROOF_WAIT); /* this one may come, by the NIC */
-    ck_assert_int_eq(prove(0, R, 0, 0, "rl"), IB_PROOF_TOLD);
+    ck_assert_int_eq(prove(0, R, 0, 0, "rl"), IB_PROOF_LIBRARY);
     ck_assert_int_eq(prove(1, S, 0, 0, "r"), IB_PROOF_WAIT);
     ck_assert_int_eq(prove(0, S, S, S, ""), IB_PROOF_WAIT); /* not posted, and nobody refused it */
     ck_assert_int_eq(prove(0, S, S, S, "l"), IB_PROOF_NONE);
@@ -83,7 +83,7 @@ START_TEST(no_other_proof)
         if (r == IB_PROOF_NIC) {
             ck_assert(f.out_nic & (f.sender ? S : R) || (f.sender && f.idle));
         }
-        if (r == IB_PROOF_TOLD) {
+        if (r == IB_PROOF_LIBRARY) {
             ck_assert(f.refused || (f.out == f.posted && (f.posted & (f.sender ? S : R))));
         }
         if (r == IB_PROOF_NONE) {

@@ -443,7 +443,7 @@ START_TEST(a_fence_holds_open_gpu_receives)
     t = recv_time_after_fence(1);
     ck_assert_uint_ge(t, PCIE_MS * DUO_MS);
     ck_assert_uint_lt(t, (PCIE_MS + 2) * DUO_MS);
-    ck_assert_uint_eq(rx->fo.path[1].hold_until, 0);
+    ck_assert_uint_eq(rx->fo.path[1].quarantine_until, 0);
     finish();
 }
 END_TEST

@@ -6,7 +6,7 @@
 #include "ib_transport/ib_wire.h"
 #include "ib_transport/r2_plan.h"
 
-static void check_cut(const struct r2_cut *c, uint32_t size, uint32_t max)
+static void check_cut(const struct r2_stripe *c, uint32_t size, uint32_t max)
 {
     uint32_t off = 0;
 
@@ -14,7 +14,7 @@ static void check_cut(const struct r2_cut *c, uint32_t size, uint32_t max)
     ck_assert_int_le(c->nparts, R2_MAX_PARTS);
     for (int k = 0; k < c->nparts; k++) {
         ck_assert_uint_eq(c->off[k], off);
-        ck_assert_uint_eq(c->off[k] % R2_CUT_ALIGN, 0);
+        ck_assert_uint_eq(c->off[k] % R2_STRIPE_ALIGN, 0);
         ck_assert_uint_le(c->len[k], max);
         ck_assert(c->len[k] > 0 || (size == 0 && c->nparts == 1));
         off += c->len[k];
@@ -24,7 +24,7 @@ static void check_cut(const struct r2_cut *c, uint32_t size, uint32_t max)
 
 START_TEST(every_cut_covers_the_message)
 {
-    struct r2_cut c;
+    struct r2_stripe c;
 
     srandom(7);
     for (int i = 0; i < 20000; i++) {
@@ -37,7 +37,7 @@ START_TEST(every_cut_covers_the_message)
             eligible |= (uint32_t)(random() % 3 != 0) << p;
         }
         eligible |= 1u << (random() % plan.n);
-        r2_plan_cut(&plan, eligible, size, 4096, 1u << 30, &c);
+        r2_plan_stripe(&plan, eligible, size, 4096, 1u << 30, &c);
         check_cut(&c, size, 1u << 30);
         for (int k = 0; k < c.nparts && plan.n > 1; k++) {
             ck_assert(eligible & (1u << c.path[k]));
@@ -50,13 +50,13 @@ END_TEST
 START_TEST(large_parts_are_cut_to_the_port_limit)
 {
     struct r2_plan plan = {.n = 1, .path = {3}, .weight = {1}};
-    struct r2_cut c;
+    struct r2_stripe c;
 
-    r2_plan_cut(&plan, ~0u, 100u << 20, 65536, 8u << 20, &c);
+    r2_plan_stripe(&plan, ~0u, 100u << 20, 65536, 8u << 20, &c);
     check_cut(&c, 100u << 20, 8u << 20);
     ck_assert_int_eq(c.nparts, 13);
     ck_assert_int_eq(c.path[12], 3);
-    r2_plan_cut(&plan, ~0u, 1u << 30, 65536, 1u << 30, &c);
+    r2_plan_stripe(&plan, ~0u, 1u << 30, 65536, 1u << 30, &c);
     ck_assert_int_eq(c.nparts, 1);
 }
 END_TEST
@@ -65,10 +65,10 @@ START_TEST(small_messages_rotate_by_weight)
 {
     struct r2_plan plan = {.n = 3, .path = {0, 1, 2}, .weight = {1, 2, 5}};
     int count[3] = {0};
-    struct r2_cut c;
+    struct r2_stripe c;
 
     for (int i = 0; i < 800; i++) {
-        r2_plan_cut(&plan, 7, 100, 65536, 1u << 30, &c);
+        r2_plan_stripe(&plan, 7, 100, 65536, 1u << 30, &c);
         count[c.path[0]]++;
     }
     ck_assert_int_eq(count[0], 100);
@@ -80,9 +80,9 @@ END_TEST
 START_TEST(weights_decide_the_shares)
 {
     struct r2_plan plan = {.n = 2, .path = {0, 1}, .weight = {1, 3}};
-    struct r2_cut c;
+    struct r2_stripe c;
 
-    r2_plan_cut(&plan, 3, 1 << 20, 65536, 1u << 30, &c);
+    r2_plan_stripe(&plan, 3, 1 << 20, 65536, 1u << 30, &c);
     ck_assert_int_eq(c.nparts, 2);
     ck_assert_uint_eq(c.len[0], 1 << 18);
     ck_assert_uint_eq(c.len[1], 3 << 18);
@@ -94,11 +94,11 @@ END_TEST
 START_TEST(nothing_of_the_plan_is_eligible)
 {
     struct r2_plan plan = {.n = 2, .path = {0, 1}, .weight = {1, 3}};
-    struct r2_cut c;
+    struct r2_stripe c;
 
     plan.whole = (uint8_t)(_i & 1);
     for (uint32_t size = 0; size <= 1 << 20; size = size ? 2 * size : 1) {
-        r2_plan_cut(&plan, 4, size, 65536, 1u << 30, &c);
+        r2_plan_stripe(&plan, 4, size, 65536, 1u << 30, &c);
         check_cut(&c, size, 1u << 30);
     }
 }

@@ -53,10 +53,10 @@ START_TEST(whole_messages_take_turns)
     struct r2_plan plan = {
         .n = 4, .path = {0, 1, 2, 5}, .weight = {1, 1, 1, 1}, .pair = {0, 0, 0, 5}, .whole = 1};
     int of[8] = {0};
-    struct r2_cut c;
+    struct r2_stripe c;
 
     for (int i = 0; i < 600; i++) {
-        r2_plan_cut(&plan, ~0u, 1 << 20, 65536, 1u << 30, &c);
+        r2_plan_stripe(&plan, ~0u, 1 << 20, 65536, 1u << 30, &c);
         ck_assert_int_eq(c.nparts, 2);
         ck_assert_uint_eq(c.len[0], 1 << 19);
         ck_assert_uint_eq(c.len[1], 1 << 19);
@@ -66,7 +66,7 @@ START_TEST(whole_messages_take_turns)
     ck_assert(of[0] == 200 && of[1] == 200 && of[2] == 200 && of[5] == 600);
     memset(of, 0, sizeof(of));
     for (int i = 0; i < 600; i++) {
-        r2_plan_cut(&plan, ~0u, 100, 65536, 1u << 30, &c);
+        r2_plan_stripe(&plan, ~0u, 100, 65536, 1u << 30, &c);
         ck_assert_int_eq(c.nparts, 1);
         of[c.path[0]]++;
     }
@@ -76,7 +76,7 @@ START_TEST(whole_messages_take_turns)
     }
     for (int i = 0; i < 60;
          i++) { /* a path that cannot take the buffer is passed over, and so is a pair */
-        r2_plan_cut(&plan, i & 1 ? 5 : 2, 1 << 20, 65536, 1u << 30, &c);
+        r2_plan_stripe(&plan, i & 1 ? 5 : 2, 1 << 20, 65536, 1u << 30, &c);
         ck_assert_int_eq(c.nparts, 1);
         ck_assert(i & 1 ? c.path[0] == 0 || c.path[0] == 2 : c.path[0] == 1);
     }
@@ -345,12 +345,12 @@ START_TEST(too_many_are_fewer_and_said_once)
     ck_assert_int_eq(comm(0)->link.npaths, row[_i].paths);
     ck_assert_int_eq(__builtin_popcount(ib_link_pair(&comm(0)->link, 0)), row[_i].primary);
     for (int side = 0; side < 2; side++) {
-        ck_assert_int_eq(rig->side[side].inst->said.qps, row[_i].said);
+        ck_assert_int_eq(rig->side[side].inst->logged.qps, row[_i].said);
         ck_assert_int_eq(strstr(rig->last_warn[side], "NCCL_IB_QPS_PER_CONNECTION=") != NULL,
                          row[_i].said);
         rig->last_warn[side][0] = '\0';
         r2_setup_check_qps(comm(side), 128);
-        ck_assert_int_eq(rig->side[side].inst->said.qps, 1);
+        ck_assert_int_eq(rig->side[side].inst->logged.qps, 1);
         ck_assert(!row[_i].said || rig->last_warn[side][0] == '\0');
     }
     messages(4);

@@ -198,7 +198,7 @@ START_TEST(last_words_wait_for_exit)
     inst->oob->ops = &ops;
     drained_ns = UINT64_MAX;
     rig_enter(&rig->side[0]);
-    ck_assert_int_eq(r2_inst_last_words(inst), 0);
+    ck_assert_int_eq(r2_inst_exit_notify(inst), 0);
     ck_assert_uint_eq(drained_ns, ms[_i] * RIG_MS);
     rig_destroy(rig); /* while the table is there */
     rig = NULL;

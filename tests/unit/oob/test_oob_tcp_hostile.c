@@ -298,7 +298,7 @@ START_TEST(lines_are_bounded)
 {
     struct ep *b = ep_new();
 
-    for (unsigned n = 1; n <= 2 * OOB_SAID_MAX; n++) {
+    for (unsigned n = 1; n <= 2 * OOB_LOGGED_MAX; n++) {
         struct hand h = {.number = 100 + n};
 
         hand_up(&h, b);
@@ -306,7 +306,7 @@ START_TEST(lines_are_bounded)
         settle();
         ck_assert_uint_eq(counters(b).bad_frames, n);
         ck_assert_int_eq(lines_with(warns, "bad frame from "),
-                         n < OOB_SAID_MAX ? (int)n : OOB_SAID_MAX);
+                         n < OOB_LOGGED_MAX ? (int)n : OOB_LOGGED_MAX);
         close(h.fd);
     }
 }

@@ -196,7 +196,7 @@ START_TEST(records_come_out_as_they_went_in)
         a.probe = (struct fo_probe){
             .nic = i ? FO_MAX_NICS - 1 : 0,
             .peer_nic = i ? FO_MAX_NICS - 1 : 0,
-            .flags = i ? FO_PROBE_ASK : 0,
+            .flags = i ? FO_PROBE_REQUEST : 0,
             .inc = i ? UINT32_MAX : 1,
             .for_inc = i ? UINT32_MAX : 0,
             .addr = {.qpn = 0xffffff, .psn = 0xffffff, .port = {.mtu = IBV_MTU_4096}},
@@ -275,7 +275,7 @@ START_TEST(records_with_lies_are_refused)
 END_TEST
 
 /* Full and empty, and what differs in one place only. */
-static void news_fill(struct probe_word *w, int full)
+static void news_fill(struct probe_report *w, int full)
 {
     memset(w, 0, sizeof(*w));
     w->subject = full ? (struct probe_subject){UINT64_MAX - 1, UINT64_MAX, 254, 253}
@@ -311,7 +311,7 @@ START_TEST(news_come_out_as_they_went_in)
         a.locate =
             i ? (struct fo_locate){FO_MAX_NICS - 1,
                                    FO_MAX_NICS - 2,
-                                   FO_LOCATE_ASK | FO_LOCATE_FINAL,
+                                   FO_LOCATE_REQUEST | FO_LOCATE_FINAL,
                                    UINT32_MAX,
                                    7,
                                    {PROBE_PORTS - 1, PROBE_OUTCOMES - 1, PROBE_OUTCOMES - 2, 255},

@@ -5,30 +5,30 @@ static struct probe_gossip table;
 
 static int put(uint64_t subject, uint64_t version, uint64_t origin, int blame, int from)
 {
-    struct probe_word w = word(subject, version, origin, blame);
+    struct probe_report w = word(subject, version, origin, blame);
 
     return probe_gossip_put(&table, &w, from);
 }
 
-static const struct probe_word *held(uint64_t subject)
+static const struct probe_report *held(uint64_t subject)
 {
-    struct probe_word w = word(subject, 0, 0, 0);
+    struct probe_report w = word(subject, 0, 0, 0);
 
     return probe_gossip_find(&table, &w.subject);
 }
 
 static void told(int neighbour, uint64_t subject, uint64_t version, uint64_t origin)
 {
-    struct probe_word w = word(subject, 0, 0, 0);
+    struct probe_report w = word(subject, 0, 0, 0);
 
-    probe_gossip_told(&table, neighbour, &w.subject, version, origin);
+    probe_gossip_sent(&table, neighbour, &w.subject, version, origin);
 }
 
-static unsigned untold(int neighbour)
+static unsigned unsent(int neighbour)
 {
     unsigned k = 0;
 
-    for (int i = 0; probe_gossip_untold(&table, neighbour, &i); k++) {
+    for (int i = 0; probe_gossip_unsent(&table, neighbour, &i); k++) {
     }
     return k;
 }
@@ -73,7 +73,7 @@ START_TEST(subjects_are_told_apart_by_every_field)
         {1, 0, 1, 0}, {2, 0, 1, 0}, {1, 0, 2, 0}, {1, 2, 1, 0},
         {1, 2, 1, 1}, {1, 2, 1, 2}, {1, 3, 1, 1},
     };
-    struct probe_word w = word(0, 1, 1, BAD);
+    struct probe_report w = word(0, 1, 1, BAD);
 
     probe_gossip_init(&table);
     for (unsigned i = 0; i < sizeof(s) / sizeof(s[0]); i++) {
@@ -101,9 +101,9 @@ START_TEST(neighbours_are_told_until_they_confirm)
         }
         put(1, 5, 9, BAD, nb[who]);
         for (unsigned i = 0; i < N; i++) {
-            ck_assert_uint_eq(untold(nb[i]), i != who);
+            ck_assert_uint_eq(unsent(nb[i]), i != who);
         }
-        ck_assert_uint_eq(untold(2), 0); /* nobody */
+        ck_assert_uint_eq(unsent(2), 0); /* nobody */
         for (unsigned i = 0; i < N; i++) {
             if (i == who) {
                 continue;
@@ -111,21 +111,21 @@ START_TEST(neighbours_are_told_until_they_confirm)
             told(nb[i], 2, 5, 9); /* another subject, older words */
             told(nb[i], 1, 4, 9);
             told(nb[i], 1, 5, 8);
-            ck_assert_uint_eq(untold(nb[i]), 1);
+            ck_assert_uint_eq(unsent(nb[i]), 1);
             told(nb[i], 1, 5 + (i & 1), 9 + (i >> 1 & 1)); /* it, or a later one */
-            ck_assert_uint_eq(untold(nb[i]), 0);
+            ck_assert_uint_eq(unsent(nb[i]), 0);
         }
         put(1, 6, 9, BAD, -1); /* a new one: to all again, also to who said the last */
         for (unsigned i = 0; i < N; i++) {
-            ck_assert_uint_eq(untold(nb[i]), 1);
+            ck_assert_uint_eq(unsent(nb[i]), 1);
         }
         ck_assert_int_eq(put(1, 6, 9, BAD, nb[who]), 0); /* it knows */
-        ck_assert_uint_eq(untold(nb[who]), 0);
+        ck_assert_uint_eq(unsent(nb[who]), 0);
         ck_assert_int_eq(put(1, 5, 9, BAD, nb[who]),
                          0); /* a late copy of what it said before: it knows all the same */
-        ck_assert_uint_eq(untold(nb[who]), 0);
+        ck_assert_uint_eq(unsent(nb[who]), 0);
         ck_assert_int_eq(put(1, 5, 9, BAD, nb[(who + 1) % N]), 0); /* older: it is told ours */
-        ck_assert_uint_eq(untold(nb[(who + 1) % N]), 1);
+        ck_assert_uint_eq(unsent(nb[(who + 1) % N]), 1);
     }
 }
 END_TEST
@@ -137,46 +137,46 @@ START_TEST(who_comes_is_told_all_and_who_goes_nothing)
     probe_gossip_init(&table);
     put(1, 1, 1, BAD, -1);
     put(2, 2, 1, GOOD, -1);
-    ck_assert_uint_eq(untold(70), 0);
+    ck_assert_uint_eq(unsent(70), 0);
     join(70);
-    ck_assert_uint_eq(untold(70), 2); /* it may hold an older, bad word about 2 */
-    ck_assert_uint_eq(probe_gossip_untold(&table, 70, &i)->subject.a, 1);
+    ck_assert_uint_eq(unsent(70), 2); /* it may hold an older, bad word about 2 */
+    ck_assert_uint_eq(probe_gossip_unsent(&table, 70, &i)->subject.a, 1);
     ck_assert_int_eq(i, 1);
-    ck_assert_uint_eq(probe_gossip_untold(&table, 70, &i)->subject.a, 2);
-    ck_assert_ptr_null(probe_gossip_untold(&table, 70, &i));
-    ck_assert_ptr_null(probe_gossip_untold(&table, 70, &i));
+    ck_assert_uint_eq(probe_gossip_unsent(&table, 70, &i)->subject.a, 2);
+    ck_assert_ptr_null(probe_gossip_unsent(&table, 70, &i));
+    ck_assert_ptr_null(probe_gossip_unsent(&table, 70, &i));
     told(70, 1, 1, 1);
     i = 0;
-    ck_assert_uint_eq(probe_gossip_untold(&table, 70, &i)->subject.a, 2);
+    ck_assert_uint_eq(probe_gossip_unsent(&table, 70, &i)->subject.a, 2);
     ck_assert_int_eq(i, 2);
     i = -1;
-    ck_assert_ptr_null(probe_gossip_untold(&table, 70, &i));
+    ck_assert_ptr_null(probe_gossip_unsent(&table, 70, &i));
     probe_gossip_leave(&table, 70);
-    ck_assert_uint_eq(untold(70), 0);
+    ck_assert_uint_eq(unsent(70), 0);
     put(3, 3, 1, BAD, -1);
-    ck_assert_uint_eq(untold(70), 0);
+    ck_assert_uint_eq(unsent(70), 0);
     join(70);
-    ck_assert_uint_eq(untold(70), 3); /* somebody else by that number: nothing is remembered */
+    ck_assert_uint_eq(unsent(70), 3); /* somebody else by that number: nothing is remembered */
     join(71);
     join(71); /* said twice */
     probe_gossip_leave(&table, 70);
-    ck_assert_uint_eq(untold(71), 3);
+    ck_assert_uint_eq(unsent(71), 3);
     for (int k = 0; k < 3; k++) { /* numbers that are none */
         static const int none[] = {-1, PROBE_GOSSIP_NEIGHBOURS, 1 << 20};
 
         join(none[k]);
         told(none[k], 1, 1, 1);
-        ck_assert_uint_eq(untold(none[k]), 0);
+        ck_assert_uint_eq(unsent(none[k]), 0);
         ck_assert_int_eq(put(4 + (uint64_t)k, 4 + (uint64_t)k, 1, BAD, none[k]), 1);
         probe_gossip_leave(&table, none[k]);
     }
-    ck_assert_uint_eq(untold(71), 6);
+    ck_assert_uint_eq(unsent(71), 6);
 }
 END_TEST
 
 static uint64_t next(void)
 {
-    struct probe_word w = word(999, 0, 3, BAD);
+    struct probe_report w = word(999, 0, 3, BAD);
 
     probe_gossip_next_version(&table, &w);
     return w.version;
@@ -224,7 +224,7 @@ static void fill(const int *good, unsigned ngood)
         ck_assert_int_eq(put(1000 + i, 100 + i, 1, blame, -1), 1);
     }
     ck_assert_uint_eq(table.evicted, 0);
-    ck_assert_uint_eq(untold(5), PROBE_GOSSIP_MAX);
+    ck_assert_uint_eq(unsent(5), PROBE_GOSSIP_MAX);
 }
 
 START_TEST(a_full_table_drops_good_before_bad_and_old_before_new)
@@ -239,7 +239,7 @@ START_TEST(a_full_table_drops_good_before_bad_and_old_before_new)
         ck_assert_ptr_null(held(1000 + order[i]));
         ck_assert_ptr_nonnull(held(i));
         ck_assert_uint_eq(table.evicted, i + 1);
-        ck_assert_uint_eq(untold(5), PROBE_GOSSIP_MAX - i - 1); /* 5 has said it */
+        ck_assert_uint_eq(unsent(5), PROBE_GOSSIP_MAX - i - 1); /* 5 has said it */
         ck_assert_uint_eq(table.count, PROBE_GOSSIP_MAX);
     }
     ck_assert_uint_eq(table.floor_version, 300); /* the latest that was dropped, not the last */
@@ -293,14 +293,14 @@ END_TEST
 
 START_TEST(words_that_make_no_sense)
 {
-    const struct probe_word ok = word(1, 1, 1, BAD);
-    struct probe_word w;
+    const struct probe_report ok = word(1, 1, 1, BAD);
+    struct probe_report w;
 
 #define SAYS(want, change)                                                                         \
     do {                                                                                           \
         w = ok;                                                                                    \
         change;                                                                                    \
-        ck_assert_msg(probe_word_valid(&w) == (want), "%s", #change);                              \
+        ck_assert_msg(probe_report_is_valid(&w) == (want), "%s", #change);                         \
     } while (0)
     SAYS(1, (void)0);
     SAYS(0, w.version = 0);

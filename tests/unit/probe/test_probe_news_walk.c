@@ -12,7 +12,7 @@
 struct msg {
     int from, to, ok; /* a confirmation */
     unsigned from_incarnation, to_incarnation;
-    struct probe_word w;
+    struct probe_report w;
 };
 
 struct proc {
@@ -32,7 +32,7 @@ static struct world {
     struct proc *p;
     struct msg *bag;
     size_t nbag, room;
-    struct probe_word said[WORDS];
+    struct probe_report said[WORDS];
     int words;
     /* what happened, over all seeds */
     unsigned ties, lost, twice, joins, leaves, replacements, host, contradicted;
@@ -64,14 +64,14 @@ static int number(int p, int q)
         }                                                                                          \
     } while (0)
 
-static int word_id(const struct probe_word *w)
+static int word_id(const struct probe_report *w)
 {
     REQUIRE(w->since_ms < (uint64_t)g.words && memcmp(&g.said[w->since_ms], w, sizeof(*w)) == 0,
             "a word that nobody said");
     return (int)w->since_ms;
 }
 
-static void world_put(int p, const struct probe_word *w, int from)
+static void world_put(int p, const struct probe_report *w, int from)
 {
     struct proc *x = &g.p[p];
     uint64_t *latest = x->latest[w->subject.a - 1];
@@ -91,7 +91,7 @@ static void world_put(int p, const struct probe_word *w, int from)
 static void say_new(int p)
 {
     struct proc *x = &g.p[p];
-    struct probe_word w =
+    struct probe_report w =
         word(1 + draw((unsigned)g.subjects), 0, x->origin, chance(g.good_pct) ? GOOD : BAD);
 
     if (g.words == WORDS) {
@@ -108,7 +108,7 @@ static void say_new(int p)
     world_put(p, &w, -1);
 }
 
-static void bag_add(int from, int to, int ok, const struct probe_word *w)
+static void bag_add(int from, int to, int ok, const struct probe_report *w)
 {
     if (g.nbag == g.room) {
         g.room = g.room ? 2 * g.room : 1024;
@@ -121,10 +121,10 @@ static void bag_add(int from, int to, int ok, const struct probe_word *w)
 /* @p tells @q what it has not confirmed, for the first time or again. */
 static int say_untold(int p, int q)
 {
-    const struct probe_word *w;
+    const struct probe_report *w;
     int n = 0;
 
-    for (int i = 0; (w = probe_gossip_untold(&g.p[p].t, number(p, q), &i)) != NULL; n++) {
+    for (int i = 0; (w = probe_gossip_unsent(&g.p[p].t, number(p, q), &i)) != NULL; n++) {
         REQUIRE(!g.p[p].confirmed[q][word_id(w)], "a neighbour is told what it has confirmed");
         bag_add(p, q, 0, w);
     }
@@ -152,7 +152,7 @@ static void deliver(size_t i, int loss_pct)
         x->confirmed[m.from][word_id(&m.w)] = 1;
     }
     if (m.ok) {
-        probe_gossip_told(&x->t, number(m.to, m.from), &m.w.subject, m.w.version, m.w.origin);
+        probe_gossip_sent(&x->t, number(m.to, m.from), &m.w.subject, m.w.version, m.w.origin);
     } else {
         world_put(m.to, &m.w, x->present[m.from] ? number(m.to, m.from) : -1);
         bag_add(m.to, m.from, 1, &m.w);
@@ -261,11 +261,11 @@ static void world_step(int replaced)
             deliver(draw((unsigned)g.nbag), g.loss_pct);
         }
     } else if (what < 94) {
-        const struct probe_word *w =
+        const struct probe_report *w =
             probe_gossip_at(&g.p[q].t, (int)draw(PROBE_GOSSIP_MAX) % (int)(g.p[q].t.count + 1));
 
         if (w && p != q) {
-            struct probe_word copy = *w;
+            struct probe_report copy = *w;
 
             g.host++;
             world_put(p, &copy, -1);
@@ -308,19 +308,19 @@ static void tables_equal(int p, int q)
     ck_assert_msg(a->count == b->count, "seed %llu: %d holds %u words, %d holds %u",
                   (unsigned long long)g.seed, p, a->count, q, b->count);
     for (unsigned i = 0; i < a->count; i++) {
-        const struct probe_word *w = probe_gossip_find(b, &a->entry[i].word.subject);
+        const struct probe_report *w = probe_gossip_find(b, &a->entry[i].report.subject);
 
-        REQUIRE(w && memcmp(w, &a->entry[i].word, sizeof(*w)) == 0, "two tables differ");
+        REQUIRE(w && memcmp(w, &a->entry[i].report, sizeof(*w)) == 0, "two tables differ");
     }
 }
 
 /* The last word said about @subject; NULL: none was. */
-static const struct probe_word *last_said(uint64_t subject)
+static const struct probe_report *last_said(uint64_t subject)
 {
-    const struct probe_word *best = NULL;
+    const struct probe_report *best = NULL;
 
     for (int i = 0; i < g.words; i++) {
-        const struct probe_word *w = &g.said[i];
+        const struct probe_report *w = &g.said[i];
 
         if (w->subject.a == subject &&
             (!best || w->version > best->version ||
@@ -346,9 +346,9 @@ START_TEST(all_that_are_connected_end_equal)
             tables_equal(0, p);
         }
         for (uint64_t s = 1; s <= (uint64_t)g.subjects && !replaced; s++) {
-            const struct probe_word *w =
+            const struct probe_report *w =
                 probe_gossip_find(&g.p[0].t, &(struct probe_subject){.a = s, .pa = 1});
-            const struct probe_word *want = last_said(s);
+            const struct probe_report *want = last_said(s);
 
             ck_assert_int_eq(w != NULL, want != NULL);
             ck_assert(!w || memcmp(w, want, sizeof(*w)) == 0);
@@ -371,7 +371,7 @@ END_TEST
 
 static int later_first(const void *a, const void *b)
 {
-    const struct probe_word *x = a, *y = b;
+    const struct probe_report *x = a, *y = b;
 
     return x->version != y->version ? (x->version < y->version ? 1 : -1)
            : x->origin < y->origin  ? 1
@@ -382,11 +382,11 @@ static int later_first(const void *a, const void *b)
  */
 static void latest_are_held(void)
 {
-    static struct probe_word want[SUBJECTS];
+    static struct probe_report want[SUBJECTS];
     unsigned n = 0;
 
     for (uint64_t s = 1; s <= (uint64_t)g.subjects; s++) {
-        const struct probe_word *w = last_said(s);
+        const struct probe_report *w = last_said(s);
 
         if (w) {
             want[n++] = *w;
@@ -397,7 +397,7 @@ static void latest_are_held(void)
     for (int p = 0; p < g.procs; p++) {
         ck_assert_uint_eq(g.p[p].t.count, PROBE_GOSSIP_MAX);
         for (unsigned i = 0; i < PROBE_GOSSIP_MAX; i++) {
-            const struct probe_word *w = probe_gossip_find(&g.p[p].t, &want[i].subject);
+            const struct probe_report *w = probe_gossip_find(&g.p[p].t, &want[i].subject);
 
             REQUIRE(w && memcmp(w, &want[i], sizeof(*w)) == 0,
                     "one of the latest words is missing");

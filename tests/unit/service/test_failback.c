@@ -279,11 +279,11 @@ static const struct {
     int drop, block_at, block_side;
 } stops[] = {
     {R2_RET_NONE, R2_RET_R_BUILD, 0, -1, 1},
-    {R2_RET_NONE, R2_RET_R_SAID, FO_MSG_OPEN, 0, 0},
-    {R2_RET_S_BUILD, R2_RET_R_SAID, 0, FO_MSG_OPEN, 0},
-    {R2_RET_S_SAID, R2_RET_R_SAID, FO_MSG_OPEN_OK, 0, 0},
-    {R2_RET_S_SAID, R2_RET_R_JOIN, 0, FO_MSG_OPEN_OK, 1},
-    {R2_RET_S_SAID, R2_RET_NONE, FO_MSG_OPEN_UP, 0, 0},
+    {R2_RET_NONE, R2_RET_R_SENT, FO_MSG_OPEN, 0, 0},
+    {R2_RET_S_BUILD, R2_RET_R_SENT, 0, FO_MSG_OPEN, 0},
+    {R2_RET_S_SENT, R2_RET_R_SENT, FO_MSG_OPEN_OK, 0, 0},
+    {R2_RET_S_SENT, R2_RET_R_JOIN, 0, FO_MSG_OPEN_OK, 1},
+    {R2_RET_S_SENT, R2_RET_NONE, FO_MSG_OPEN_UP, 0, 0},
 };
 #define STOPS ((int)(sizeof(stops) / sizeof(stops[0])))
 static int stop_now;

@@ -108,7 +108,7 @@ END_TEST
 START_TEST(a_probation_asks_what_it_has_tried)
 {
     static const char legal[R2_PROBATION_STATES][R2_PROBATION_STATES + 1] = {
-        [R2_PROBATION_REST] = "=x.", [R2_PROBATION_TRY] = "x=x", [R2_PROBATION_ASKED] = "xx="};
+        [R2_PROBATION_REST] = "=x.", [R2_PROBATION_TRY] = "x=x", [R2_PROBATION_PROBED] = "xx="};
     struct r2_pair pair = {.nic = 1, .peer_nic = 2};
     int refused = 0;
 

@@ -430,7 +430,7 @@ START_TEST(several_connections_on_a_slow_device)
     ck_assert_uint_lt(rig_now(rig) - from, dead + call + 10 * RIG_MS);
     for (int i = 0; i < USERS; i++) {
         ck_assert(user[i][1]->fo.quiet);
-        ck_assert_int_eq(user[i][1]->list.looks, 0);
+        ck_assert_int_eq(user[i][1]->list.visits, 0);
         ck_assert(_i || all_in_error(user[i][1]));
     }
     ck_assert_int_eq(idle[1]->fo.error, R2_OK);
@@ -465,7 +465,7 @@ START_TEST(no_memory_to_wait_for_an_abort)
     ck_assert_int_eq(stats(1).live, 1);
     for (int i = 0; i < USERS; i++) {
         ck_assert(user[i][1]->fo.quiet);
-        ck_assert_int_eq(user[i][1]->list.looks, 0);
+        ck_assert_int_eq(user[i][1]->list.visits, 0);
     }
     rig_run(rig, RIG_S);
     memcpy(second, idle, sizeof(second));

@@ -436,7 +436,7 @@ START_TEST(why_a_nic_is_drained)
     messages(4);
     file_write("fab1 # not for us\nfab0:1 # since 2026-11-23T10:00:00+0000: new cable\n", 0644);
     rig_enter(&rig->side[0]);
-    r2_drain_look(rig->side[0].inst);
+    r2_drain_poll(rig->side[0].inst);
     rig_kick(&rig->side[0]);
     ck_assert_uint_eq(rig->side[0].inst->drain.nics, 3);
     rig_run(rig, RIG_S);
@@ -448,7 +448,7 @@ START_TEST(why_a_nic_is_drained)
     ck_assert_str_eq(e->text, "fab0: drained, new work avoids it: new cable");
     file_write("", 0644);
     rig_enter(&rig->side[0]);
-    r2_drain_look(rig->side[0].inst);
+    r2_drain_poll(rig->side[0].inst);
     rig_kick(&rig->side[0]);
     ck_assert_str_eq(look(0)->nic[0].why, "as found at the start");
     end();

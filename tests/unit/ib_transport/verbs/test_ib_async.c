@@ -30,7 +30,7 @@ static int looks;
 
 static void take(void *arg, const struct ib_fact *f)
 {
-    if (f->kind == IB_FACT_LOOK) {
+    if (f->kind == IB_FACT_REFRESH) {
         look_due[f->nic] |= (unsigned)f->context;
         looks++;
     } else {
@@ -45,7 +45,7 @@ static void progress(void)
     ib_async_progress(&nics, take, &nics);
     for (int i = 0; i < 3; i++) {
         if (look_due[i]) {
-            ib_async_looked(&nics, i, ib_nic_refresh(&nics, i), look_due[i], sink, &nics);
+            ib_async_refreshed(&nics, i, ib_nic_refresh(&nics, i), look_due[i], sink, &nics);
         }
     }
 }
@@ -167,7 +167,7 @@ START_TEST(events_make_no_call)
     ck_assert_int_eq(port_calls, 0);
     ck_assert_int_eq(looks, 6);
     ck_assert_int_eq(nfacts, 1); /* PORT_ERR needs no look */
-    ck_assert_uint_eq(look_due[0], IB_LOOK_ACTIVE | IB_LOOK_ADDR);
+    ck_assert_uint_eq(look_due[0], IB_REFRESH_ACTIVE | IB_REFRESH_ADDR);
 }
 END_TEST
 
@@ -231,7 +231,7 @@ END_TEST
 static void look(int nic)
 {
     nfacts = 0;
-    ib_async_looked(&nics, nic, ib_nic_refresh(&nics, nic), 0, sink, &nics);
+    ib_async_refreshed(&nics, nic, ib_nic_refresh(&nics, nic), 0, sink, &nics);
 }
 
 /* A command that the firmware refuses is no dead device, however often it does: the NIC is back

@@ -67,11 +67,11 @@ START_TEST(a_port_that_cannot_be_read_yet)
     ck_assert_ptr_nonnull(strstr(logged, "not used until its driver answers"));
 
     up = down = 0;
-    ib_async_looked(&nics, 1, ib_nic_refresh(&nics, 1), 0, fact, NULL);
+    ib_async_refreshed(&nics, 1, ib_nic_refresh(&nics, 1), 0, fact, NULL);
     ck_assert_int_eq(ib_nic_state_get(&nics.nic[1]), IB_NIC_DOWN);
     ck_assert_uint_eq(up + down, 0); /* nothing has changed for anybody */
     late->port[1].query_errno = 0;
-    ib_async_looked(&nics, 1, ib_nic_refresh(&nics, 1), 0, fact, NULL);
+    ib_async_refreshed(&nics, 1, ib_nic_refresh(&nics, 1), 0, fact, NULL);
     ck_assert_int_eq(ib_nic_state_get(&nics.nic[1]), IB_NIC_UP);
     ck_assert_uint_eq(up, 1);
     ck_assert_uint_eq(nics.nic[1].failing, 0);

@@ -51,7 +51,7 @@ START_TEST(set_up_reads_a_port_once)
 {
     begin("NCCL_IB_ADDR_FAMILY=AF_INET6");
     rig->side[0].inst->cfg.ib_qps = 4;
-    rig->side[0].inst->cfg.t_look_ms = 60000;
+    rig->side[0].inst->cfg.t_port_poll_ms = 60000;
     join();
     ck_assert_int_eq(comm(0)->link.npaths, 8);
     ck_assert_int_le(ports, 2 * 2); /* and a look */
@@ -126,7 +126,7 @@ END_TEST
 START_TEST(a_return_reads_again)
 {
     begin("NCCL_IB_ADDR_FAMILY=AF_INET6");
-    rig->side[0].inst->cfg.t_look_ms = 60000;
+    rig->side[0].inst->cfg.t_port_poll_ms = 60000;
     join();
     rig_run(rig, 300 * RIG_MS);
     rig_fault(rig, "h0:n0 blackhole"); /* no event */

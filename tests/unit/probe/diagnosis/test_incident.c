@@ -193,7 +193,7 @@ START_TEST(a_held_verdict_is_not_said_when_a_better_one_comes)
     ck_assert_msg(strstr(rig->last_warn[0], "R2-L01 host=host0 nic=fab0") != NULL, "%s",
                   rig->last_warn[0]);
     ck_assert_ptr_null(strstr(rig->last_warn[0], "revises="));
-    ck_assert_int_eq(rig->side[0].inst->diagnosis.verdicts->undecided.said, 0);
+    ck_assert_int_eq(rig->side[0].inst->diagnosis.verdicts->undecided.reported, 0);
     ck_assert_ptr_null(strstr(rig->last_warn[1], "R2-F03"));
     finish(1, BIG, 10 * RIG_S);
     stop();
@@ -222,10 +222,10 @@ START_TEST(a_verdict_says_which_it_revises)
     snprintf(code, sizeof(code), "R2-L01 host=host%d nic=fab0", s);
     if (how == HEALED) {
         rig->side[!s].inst->diagnosis.verdicts->undecided = (struct r2_undecided){
-            .said = 1, .peer = rig->side[!s].comm->peer}; /* as if it had said it, too */
+            .reported = 1, .peer = rig->side[!s].comm->peer}; /* as if it had said it, too */
         fire("h0:n0 restore");
         ck_assert(rig_until(rig, returned, 5 * RIG_S));
-        ck_assert_int_eq(rig->side[!s].inst->diagnosis.verdicts->undecided.said, 0);
+        ck_assert_int_eq(rig->side[!s].inst->diagnosis.verdicts->undecided.reported, 0);
     } else {
         rig_run(rig, how == LATE ? 11 * RIG_S : 3 * RIG_S);
     }
@@ -234,7 +234,7 @@ START_TEST(a_verdict_says_which_it_revises)
     ck_assert(rig_until(rig, blames, 2 * RIG_S));
     ck_assert_msg(strstr(said, code) != NULL, "%s", said);
     ck_assert_msg((strstr(said, revises) != NULL) == (how == SOON), "'%s' in '%s'", revises, said);
-    ck_assert_int_eq(rig->side[s].inst->diagnosis.verdicts->undecided.said,
+    ck_assert_int_eq(rig->side[s].inst->diagnosis.verdicts->undecided.reported,
                      how == LATE); /* after so long it is another fault */
     stop();
 }
@@ -252,12 +252,12 @@ START_TEST(another_pair_is_back)
     peer = rig->side[0].comm->peer;
     u = &inst->diagnosis.verdicts->undecided;
     rig_enter(&rig->side[0]);
-    *u = (struct r2_undecided){.said = 1, .nic = 0, .peer_nic = 1, .peer = peer};
+    *u = (struct r2_undecided){.reported = 1, .nic = 0, .peer_nic = 1, .peer = peer};
     r2_locate_back(inst, peer, 1, 1);
     r2_locate_back(inst, peer, 0, 0);
-    ck_assert_int_eq(u->said, 1);
+    ck_assert_int_eq(u->reported, 1);
     r2_locate_back(inst, peer, 0, 1);
-    ck_assert_int_eq(u->said, 0);
+    ck_assert_int_eq(u->reported, 0);
     stop();
 }
 END_TEST
@@ -295,15 +295,15 @@ START_TEST(an_open_case_is_looked_at_soon)
     messages(2, BIG);
     inst = rig->side[0].inst;
     rig_enter(&rig->side[0]);
-    inst->watch.asked = 0;
+    inst->watch.probing = 0;
     r2_locate_subscriber.on_watch(inst, r2_now(inst), 0);
-    ck_assert_int_eq(inst->watch.asked, 0);
+    ck_assert_int_eq(inst->watch.probing, 0);
     breaks("h0:n0 blackhole");
     ck_assert(rig_until(rig, held, 5 * RIG_S));
     rig_enter(&rig->side[0]);
-    inst->watch.asked = 0;
+    inst->watch.probing = 0;
     r2_locate_subscriber.on_watch(inst, r2_now(inst), 0);
-    ck_assert_int_eq(inst->watch.asked, 1);
+    ck_assert_int_eq(inst->watch.probing, 1);
     stop();
 }
 END_TEST

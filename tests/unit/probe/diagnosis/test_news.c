@@ -4,12 +4,12 @@
 
 START_TEST(a_word_reaches_the_peer_once)
 {
-    struct probe_word w = {.subject = {.a = 0x1234, .pa = 1},
-                           .blame = PROBE_BLAME_LOCAL_LINK,
-                           .confidence = 80,
-                           .host = "third",
-                           .nic = "n"},
-                      again = w;
+    struct probe_report w = {.subject = {.a = 0x1234, .pa = 1},
+                             .blame = PROBE_BLAME_LOCAL_LINK,
+                             .confidence = 80,
+                             .host = "third",
+                             .nic = "n"},
+                        again = w;
     unsigned sent;
 
     start(2, (const char *[]){FAST, NULL});
@@ -143,12 +143,12 @@ END_TEST
  */
 START_TEST(what_a_process_has_said_that_is_gone)
 {
-    struct probe_word w = {.version = 1,
-                           .origin = 99,
-                           .blame = PROBE_BLAME_LOCAL_LINK,
-                           .confidence = 80,
-                           .host = "host1",
-                           .nic = "fab0"};
+    struct probe_report w = {.version = 1,
+                             .origin = 99,
+                             .blame = PROBE_BLAME_LOCAL_LINK,
+                             .confidence = 80,
+                             .host = "host1",
+                             .nic = "fab0"};
 
     rig = rig_create(2, 1, (const char *[]){FAST, NULL});
     w.subject = r2_subject_nic(inst_of(1), 0);
@@ -178,7 +178,7 @@ END_TEST
  * back where incarnations have ended. */
 START_TEST(a_cable_that_is_back_for_a_moment)
 {
-    struct probe_word w = {
+    struct probe_report w = {
         .blame = PROBE_BLAME_LOCAL_LINK, .confidence = 80, .host = "host1", .nic = "fab0"};
     unsigned before;
 

@@ -300,16 +300,16 @@ START_TEST(an_auxiliary_peer_may_go)
     start(2, (const char *[]){FAST, NULL});
     wait_probes();
     k = &inst_of(0)->diagnosis.cases[0];
-    *k = (struct r2_case){.state = R2_CASE_ASKING, .peer = rig->side[0].comm->peer, .n_aux = 2};
+    *k = (struct r2_case){.state = R2_CASE_PROBING, .peer = rig->side[0].comm->peer, .n_aux = 2};
     for (int i = 0; i < 2; i++) {
         k->aux[i] =
-            (struct r2_case_ask){.peer = &gone, .outcome = PROBE_OK, .ended = 1, .host = "third"};
+            (struct r2_case_probe){.peer = &gone, .outcome = PROBE_OK, .ended = 1, .host = "third"};
     }
     r2_locate_drop(inst_of(0), &gone);
-    ck_assert(k->aux[0].peer == NULL && k->aux[1].peer == NULL && k->state == R2_CASE_ASKING);
+    ck_assert(k->aux[0].peer == NULL && k->aux[1].peer == NULL && k->state == R2_CASE_PROBING);
     memset(&gone, 0xa5, sizeof(gone));
     rig_run(rig, 5 * RIG_S);
-    ck_assert_int_ne(k->state, R2_CASE_ASKING);
+    ck_assert_int_ne(k->state, R2_CASE_PROBING);
     ck_assert_uint_eq(k->facts.local.aux_n, 1); /* one host */
     stop();
 }
@@ -323,7 +323,7 @@ static int cases_are(struct rig *r, enum r2_case_state state)
 
 static int cases_are_open(struct rig *r)
 {
-    return cases_are(r, R2_CASE_ASKING);
+    return cases_are(r, R2_CASE_PROBING);
 }
 
 static int cases_are_decided(struct rig *r)
@@ -346,7 +346,7 @@ START_TEST(two_cases_do_not_answer_each_other_for_ever)
     ck_assert(rig_until(rig, cases_are_open, 5 * RIG_S));
     for (int i = 0; _i && i < 2;
          i++) { /* a later case, as if there were one: neither takes what the other finds */
-        union fo_body b = {.locate = {.flags = FO_LOCATE_ASK,
+        union fo_body b = {.locate = {.flags = FO_LOCATE_REQUEST,
                                       .id = inst_of(i)->diagnosis.cases[0].peer_id + 1000}};
 
         rig_inject(rig, i, FO_MSG_LOCATE, &b);

@@ -53,7 +53,7 @@ static const char *line_since(int peer_nic, struct probe_facts facts, uint64_t s
     r2_log_flush();
     rig->last_warn[0][0] = '\0';
     rig_enter(&rig->side[0]);
-    r2_verdict_say(inst, &k);
+    r2_verdict_announce(inst, &k);
     r2_log_flush();
     return rig->last_warn[0];
 }
@@ -229,11 +229,11 @@ START_TEST(a_pair_whose_host_stood_still)
     since = opened == AFTER ? r2_now(inst) : since;
     line = line_since(0, (struct probe_facts)NOBODY_ELSE, since);
     if (opened == BEFORE || opened == MEANWHILE) {
-        ck_assert_msg(strstr(line, "R2-") == NULL && !inst->diagnosis.verdicts->undecided.said,
+        ck_assert_msg(strstr(line, "R2-") == NULL && !inst->diagnosis.verdicts->undecided.reported,
                       "%s", line);
     } else {
         has(line, "R2-F03 host=host0 nic=fab0 ");
-        ck_assert(inst->diagnosis.verdicts->undecided.said);
+        ck_assert(inst->diagnosis.verdicts->undecided.reported);
     }
     end();
 }

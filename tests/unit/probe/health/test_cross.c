@@ -78,7 +78,7 @@ START_TEST(the_end_of_a_silent_cable_is_named)
     snprintf(want, sizeof(want), "R2-L02 host=host%d nic=fab%d ", host, nic);
     fire(text);
     for (int k = 0; k < 3; k++) { /* those that are not used have no work to lose: all are asked */
-        r2_watch_ask(pair_of(0, nic));
+        r2_watch_probe(pair_of(0, nic));
         recv_post(0, BIG);
         rig_run(rig, RIG_MS);
         send_post(0, BIG);

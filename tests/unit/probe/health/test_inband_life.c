@@ -112,7 +112,7 @@ START_TEST(slow_receivers)
     }
     ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_WANT), 8 * MORE);
     ck_assert_int_eq(inst(0)->inband.sent > 0, _i);
-    ck_assert_int_eq(comm(0)->peer->channel.inband_said, _i);
+    ck_assert_int_eq(comm(0)->peer->channel.inband_logged, _i);
     for (int i = 0; i < MORE; i++) {
         rig_enter(&rig->side[0]);
         ck_assert_int_eq(r2_net_dereg(more[i].tx, more[i].mr), R2_OK);
@@ -148,7 +148,7 @@ static void send_announcement(uint32_t inc)
     union fo_body b = {.probe = {.nic = 0,
                                  .peer_nic = 0,
                                  .inc = inc,
-                                 .flags = FO_PROBE_ASK,
+                                 .flags = FO_PROBE_REQUEST,
                                  .addr.port.mtu = IBV_MTU_1024}};
     uint8_t msg[512];
     size_t len = fo_pack(FO_MSG_PROBE, &b, msg, sizeof(msg));

@@ -1,7 +1,7 @@
 /* What the NICs of both ends move while a probe goes unanswered: the pure parts (probe_load), the
  * words about it between processes of a host (board) and of a connection (LOAD). In instances:
  * test_congest.c. */
-#include "tests/unit/board_rig.h"
+#include "tests/unit/registry_rig.h"
 
 #include "plugin/control/fo_proto.h"
 #include "plugin/probe/probe_load.h"
@@ -335,7 +335,7 @@ START_TEST(the_record)
 {
     union fo_body a = {.load = {.nic = FO_MAX_NICS - 1,
                                 .peer_nic = 3,
-                                .flags = FO_LOAD_ASK,
+                                .flags = FO_LOAD_REQUEST,
                                 .moved = UINT64_MAX,
                                 .queued = 1ull << 40,
                                 .front = 9,
@@ -360,7 +360,7 @@ START_TEST(the_record)
         ck_assert_msg(type == (lie ? -1 : FO_MSG_LOAD), "lie %d was believed", lie);
         if (!lie) {
             ck_assert(b.load.nic == a.load.nic && b.load.peer_nic == 3 &&
-                      b.load.flags == FO_LOAD_ASK && b.load.moved == UINT64_MAX);
+                      b.load.flags == FO_LOAD_REQUEST && b.load.moved == UINT64_MAX);
             ck_assert(b.load.queued == a.load.queued && b.load.front == 9 && b.load.age == 7 &&
                       b.load.rate == a.load.rate && b.load.at == a.load.at);
         }

@@ -114,7 +114,7 @@ START_TEST(sleep_of_a_process_is_no_fault)
         send_post(k, BIG);
     }
     if (_i >> 1) {
-        r2_pair_ask(pair_of(side, 0), rig->side[side].inst->watch.clock, 30 * RIG_MS);
+        r2_pair_send_probe(pair_of(side, 0), rig->side[side].inst->watch.clock, 30 * RIG_MS);
     }
     inst = process_stop(side);
     rig_run(rig, 3 * RIG_S);

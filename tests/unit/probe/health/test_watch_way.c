@@ -51,7 +51,7 @@ END_TEST
 static void ask(int side, uint64_t limit)
 {
     rig_enter(&rig->side[side]);
-    r2_pair_ask(pair_of(side, 0), rig->side[side].inst->watch.clock, limit);
+    r2_pair_send_probe(pair_of(side, 0), rig->side[side].inst->watch.clock, limit);
     ck_assert(r2_pair_is_probing(pair_of(side, 0)));
 }
 
@@ -185,7 +185,7 @@ static void loop_answers(void)
     unsigned before = l->questions;
 
     rig_enter(&rig->side[0]);
-    r2_loopback_ask(rig->side[0].inst, 0, rig->side[0].inst->watch.clock, 30 * RIG_MS);
+    r2_loopback_probe(rig->side[0].inst, 0, rig->side[0].inst->watch.clock, 30 * RIG_MS);
     r2_inst_wake(rig->side[0].inst);
     ck_assert(rig_until(rig, loop_is_idle, RIG_S));
     ck_assert_uint_eq(l->questions, before + 1);
@@ -383,7 +383,7 @@ static int keep_word(struct rig *r, int from, int type, union fo_body *body)
     if (type == FO_MSG_PROBE && from == 1 && body->probe.nic == 0) {
         word_of_r = *body;
     }
-    r->filter_count += type == FO_MSG_PROBE && from == 0 && (body->probe.flags & FO_PROBE_ASK);
+    r->filter_count += type == FO_MSG_PROBE && from == 0 && (body->probe.flags & FO_PROBE_REQUEST);
     return 1;
 }
 

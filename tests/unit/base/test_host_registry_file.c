@@ -1,5 +1,5 @@
 /* The board: files that are none, contents that make no sense. */
-#include "tests/unit/board_rig.h"
+#include "tests/unit/registry_rig.h"
 
 #include <sys/resource.h>
 

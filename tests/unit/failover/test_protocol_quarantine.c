@@ -137,11 +137,11 @@ START_TEST(receives_posted_meanwhile_are_held)
     down(1, 0);
     ck_assert(rig_until(rig, r_is_soft, 100 * RIG_MS));
     ck_assert_int_ge(rig_irecv1(rig, &in[0], 8, 0, r_mr), 0);
-    ck_assert_uint_eq(rig->side[1].comm->rx->msg[0].hold, 1);
+    ck_assert_uint_eq(rig->side[1].comm->rx->msg[0].quarantined_by, 1);
     rig_oob_cut(rig, 0);
     rig_run(rig, 50 * RIG_MS);
     ck_assert_int_ge(rig_irecv1(rig, &in[1], 8, 0, r_mr), 0);
-    ck_assert_uint_eq(rig->side[1].comm->rx->msg[1].hold, 0);
+    ck_assert_uint_eq(rig->side[1].comm->rx->msg[1].quarantined_by, 0);
     out[0] = 100;
     out[1] = 101;
     rig_send_wait(rig, &out[0], 8, 0, s_mr);

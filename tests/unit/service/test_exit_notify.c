@@ -54,7 +54,7 @@ static void end_of_receiver(int missing)
 START_TEST(what_has_landed_is_in_the_last_words)
 {
     end_of_receiver(_i);
-    ck_assert_int_eq(r2_inst_last_words(rig->side[1].inst), 0);
+    ck_assert_int_eq(r2_inst_exit_notify(rig->side[1].inst), 0);
     ck_assert_uint_eq(bye_of_receiver()->acked, 5);
     ck_assert(rig_until(rig, sender_over, 20 * RIG_MS));
     ck_assert_int_eq(rig_done(rig, 0, slot[0].s_op), 1);
@@ -74,7 +74,7 @@ START_TEST(nothing_is_claimed_of_what_somebody_writes)
     r2_gate_setup(1);
     ck_assert_int_eq(r2_gate_enter(&comm(1)->gate), 1);
     from = real_ns();
-    ck_assert_int_eq(r2_inst_last_words(rig->side[1].inst), 0);
+    ck_assert_int_eq(r2_inst_exit_notify(rig->side[1].inst), 0);
     ck_assert_uint_lt(real_ns() - from, 5 * RIG_S);
     r2_gate_leave(&comm(1)->gate);
     r2_gate_setup(0);
@@ -96,7 +96,7 @@ START_TEST(another_visitor_waits_as_well)
     r2_gate_setup(1);
     r2_gate_visit(&comm(1)->gate);
     from = real_ns();
-    ck_assert_int_eq(r2_inst_last_words(rig->side[1].inst), 0);
+    ck_assert_int_eq(r2_inst_exit_notify(rig->side[1].inst), 0);
     ck_assert_uint_lt(real_ns() - from, 5 * RIG_S);
     r2_gate_unvisit(&comm(1)->gate);
     r2_gate_setup(0);

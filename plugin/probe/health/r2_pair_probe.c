@@ -1,4 +1,4 @@
-/* Questions over a probe queue pair, and what an answer means, or none (docs/health.md).
+/* Probes over a probe queue pair, and what an answer means, or none (docs/health.md).
  * Service thread. */
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,11 +15,11 @@
 
 #define MS(x)        ((uint64_t)(x)*1000000)
 #define MEASURE_FADE 8
-#define CROSS_ASK                                                                                  \
+#define CROSS_PROBE                                                                                \
     8 /* x T_probe: a cross pair's first answer; then its queue pair is stopped, long before RC's  \
          time-out, which monitors count */
 #define HURRY_NS                                                                                   \
-    MS(100) /* a question that nobody waits for is looked after closely for so long: its time is   \
+    MS(100) /* a probe that nobody waits for is looked after closely for so long: its time is      \
                measured */
 
 #define UNHURRIED_NS                                                                               \
@@ -57,7 +57,7 @@ static void post(struct r2_pair *pair, uint64_t clock)
     pair->probe.post_at = clock + MS(pair->inst->cfg.t_probe_ms) / 4;
     pair->probe.posted += probe_qp_post(&pair->qp) == 0;
     if (r2_pair_is_judged(pair)) {
-        r2_load_look(pair, clock);
+        r2_load_tick(pair, clock);
     }
 }
 
@@ -70,18 +70,18 @@ void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
         r2_pair_again(pair);
         return;
     }
-    pair->inst->watch.asked = 1;
+    pair->inst->watch.probing = 1;
     if (limit || !r2_pair_is_probing(pair)) {
-        pair->probe.asked_at = clock;
+        pair->probe.requested_at = clock;
     }
     pair->probe.late &= r2_pair_is_probing(pair);
     if (!r2_pair_is_probing(pair) && !limit) {
         r2_pair_probe_move(pair, R2_PROBE_OUT);
     } else if (limit) {
         r2_pair_probe_move(pair, R2_PROBE_COUNTS);
-        pair->announce.answer =
-            1; /* the peer's process is asked, too: whether its end of the queue pair is in order */
-        pair->probe.said = 0;
+        pair->announce.answer = 1; /* the peer's process is queried, too: whether its end of the
+                                      queue pair is in order */
+        pair->probe.announced = 0;
         pair->announce.repeat.interval = MS(pair->inst->cfg.t_repeat_ms);
         pair->probe.suspect_at = clock;
         pair->probe.posted = 0;
@@ -92,7 +92,7 @@ void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
     post(pair, clock);
 }
 
-void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit)
+void r2_pair_send_probe(struct r2_pair *pair, uint64_t clock, uint64_t limit)
 {
     enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
 
@@ -157,7 +157,7 @@ static void end_all(struct r2_pair *pair, const char *how)
                  pair->peer_nic, inst->oob->ops->peer_str(pair->peer->oob), how, n);
 }
 
-/* The question was not answered. */
+/* The probe was not answered. */
 static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
 {
     char how[120], ends[48];
@@ -178,7 +178,7 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
     end_all(pair, how);
 }
 
-void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
+void r2_pair_on_silent_report(struct r2_pair *pair, uint64_t silent, const char *who)
 {
     struct r2_inst *inst = pair->inst;
     uint64_t alive;
@@ -190,8 +190,8 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
     alive = r2_load_done_at(pair);
     alive = pair->probe.last_ok > alive ? pair->probe.last_ok : alive;
     if (alive && inst->watch.clock - alive <= silent) {
-        r2_pair_ask(pair, inst->watch.clock,
-                    0); /* it answered here since: the fault is not that of the ports */
+        r2_pair_send_probe(pair, inst->watch.clock,
+                           0); /* it answered here since: the fault is not that of the ports */
         return;
     }
     snprintf(how, sizeof(how), "no answer to another process of this host (%s)", who);
@@ -223,14 +223,14 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     int first = pair->probe.last_ok == 0;
 
     if (!pair->probe.late) {
-        measure(pair, clock - pair->probe.asked_at);
+        measure(pair, clock - pair->probe.requested_at);
     }
     pair->probe.last_ok = clock;
     pair->probe.answers++;
     pair->build.wait = pair->build.at = 0;
     r2_pair_probe_move(pair, R2_PROBE_IDLE);
     pair->probe.check = pair->probe.unanswered = pair->probe.anew = 0;
-    pair->announce.tell |= pair->announce.owes;
+    pair->announce.works |= pair->announce.owes;
     pair->announce.answer |= pair->announce.owes;
     pair->announce.owes = 0;
     R2_NOTIFY(pair->inst, on_pair, pair, first ? R2_PAIR_FIRST : R2_PAIR_ANSWERED, 0);
@@ -238,7 +238,7 @@ static void answered(struct r2_pair *pair, uint64_t clock)
 }
 
 /*
- * The queue pair itself failed. That is evidence only if it was made for this question and never
+ * The queue pair itself failed. That is evidence only if it was made for this probe and never
  * answered: any other may have broken alone, or its other end, or long ago. What our own NIC cannot
  * send needs no word about the other end, which may be as unable, and would never be in order.
  */
@@ -258,7 +258,7 @@ static void broken(struct r2_pair *pair, uint64_t clock)
 }
 
 /*
- * The peer's question went over the same way and back, and our NIC sends from queue pairs that it
+ * The peer's probe went over the same way and back, and our NIC sends from queue pairs that it
  * had before (a new one says nothing about these).
  */
 static bool way_is_good(const struct r2_pair *pair)
@@ -298,7 +298,7 @@ static int hurried(const struct r2_pair *pair, uint64_t clock)
 
 /*
  * Who comes back answers the next one, and so all before it: RC would repeat it by time,
- * which is late, and counted by monitors. The first question of all is left to RC: a packet of it
+ * which is late, and counted by monitors. The first probe of all is left to RC: a packet of it
  * was lost, at most.
  */
 static bool is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
@@ -318,13 +318,13 @@ static bool is_hopeless(const struct r2_pair *pair, uint64_t clock)
 
     return !r2_pair_is_judged(pair) &&
            (pair->build.wait || (pair->probe.last_ok == 0 && pair->probe.posted > 1)) &&
-           clock - pair->probe.asked_at >= limit;
+           clock - pair->probe.requested_at >= limit;
 }
 
 /*
- * No verdict before the peer's process has said that its end of the queue pair is in order. That is
- * no loss: the incarnations could not be settled without that process either, and it may be the
- * process that is stopped or gone.
+ * No verdict before the peer's process has announced that its end of the queue pair is in order.
+ * That is no loss: the incarnations could not be settled without that process either, and it may be
+ * the process that is stopped or gone.
  */
 static void watch_answer(struct r2_pair *pair, uint64_t clock)
 {
@@ -357,7 +357,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
         if (r2_pair_ready(pair) && !pair->probe.greeted) {
             uint64_t limit = pair->probe.wanted       ? pair->probe.wanted
                              : r2_cross_carries(pair) ? 0
-                                                      : CROSS_ASK * MS(inst->cfg.t_probe_ms);
+                                                      : CROSS_PROBE * MS(inst->cfg.t_probe_ms);
 
             r2_probation_soon(pair);
             pair->probe.greeted = 1;
@@ -368,7 +368,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
             watch_answer(pair, clock);
         }
         asking |= r2_pair_is_probing(pair) &&
-                  (hurried(pair, clock) || clock - pair->probe.asked_at < HURRY_NS);
+                  (hurried(pair, clock) || clock - pair->probe.requested_at < HURRY_NS);
     }
     return asking;
 }

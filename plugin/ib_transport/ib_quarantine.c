@@ -30,7 +30,7 @@ static bool may_come(const struct ib_recv *rx, int p, uint64_t seq)
     return rx->live[p] == NULL || (r2_parts_of(rx->live[p], seq) & ~there) != 0;
 }
 
-void ib_recv_hold(struct ib_recv *rx, int p)
+void ib_recv_quarantine(struct ib_recv *rx, int p)
 {
     if (!r2_rule(R2_RULE_HOLD)) {
         return;
@@ -38,13 +38,13 @@ void ib_recv_hold(struct ib_recv *rx, int p)
     rx->holding |= (uint8_t)(1u << p);
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
         if (may_come(rx, p, seq)) {
-            SLOT(rx, seq)->hold |= (uint8_t)(1u << p);
+            SLOT(rx, seq)->quarantined_by |= (uint8_t)(1u << p);
         }
     }
 }
 
-void ib_recv_hold_only(struct ib_recv *rx, int p, const struct r2_parts *live,
-                       const struct r2_parts *had)
+void ib_recv_quarantine_only(struct ib_recv *rx, int p, const struct r2_parts *live,
+                             const struct r2_parts *had)
 {
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
         unsigned there = r2_parts_of(had, seq);
@@ -53,17 +53,17 @@ void ib_recv_hold_only(struct ib_recv *rx, int p, const struct r2_parts *live,
             there = rx->ledger.entry[seq % R2_LEDGER_WINDOW].mask;
         }
         if ((r2_parts_of(live, seq) & ~there) == 0) {
-            SLOT(rx, seq)->hold &= (uint8_t) ~(1u << p);
+            SLOT(rx, seq)->quarantined_by &= (uint8_t) ~(1u << p);
         }
     }
 }
 
-int ib_recv_held(const struct ib_recv *rx, int p)
+int ib_recv_quarantined(const struct ib_recv *rx, int p)
 {
     int n = 0;
 
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
-        n += (SLOT(rx, seq)->hold >> p) & 1;
+        n += (SLOT(rx, seq)->quarantined_by >> p) & 1;
     }
     return n;
 }
@@ -71,27 +71,27 @@ int ib_recv_held(const struct ib_recv *rx, int p)
 bool ib_recv_is_kept(const struct ib_recv *rx, int p)
 {
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
-        if ((SLOT(rx, seq)->hold >> p & 1) && r2_ledger_complete(&rx->ledger, seq)) {
+        if ((SLOT(rx, seq)->quarantined_by >> p & 1) && r2_ledger_complete(&rx->ledger, seq)) {
             return 1;
         }
     }
     return 0;
 }
 
-void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p)
+void ib_recv_quarantine_peer_stopped(struct ib_recv *rx, int p)
 {
     rx->holding &= (uint8_t) ~(1u << p);
 }
 
-void ib_recv_hold_over(struct ib_recv *rx, int p)
+void ib_recv_quarantine_end(struct ib_recv *rx, int p)
 {
-    ib_recv_hold_peer_stopped(rx, p);
+    ib_recv_quarantine_peer_stopped(rx, p);
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
-        SLOT(rx, seq)->hold &= (uint8_t) ~(1u << p);
+        SLOT(rx, seq)->quarantined_by &= (uint8_t) ~(1u << p);
     }
 }
 
-int ib_recv_hold_gpu(struct ib_recv *rx, int p)
+int ib_recv_quarantine_gpu(struct ib_recv *rx, int p)
 {
     int n = 0;
 
@@ -100,25 +100,25 @@ int ib_recv_hold_gpu(struct ib_recv *rx, int p)
         struct ib_rmsg *m = SLOT(rx, seq);
 
         if (m->gpu && may_come(rx, p, seq)) {
-            m->hold |= (uint8_t)(1u << p);
+            m->quarantined_by |= (uint8_t)(1u << p);
             n++;
         }
     }
     return n;
 }
 
-int ib_recv_hold_gpu_only(struct ib_recv *rx, int p)
+int ib_recv_quarantine_gpu_only(struct ib_recv *rx, int p)
 {
     int n = 0;
 
-    ib_recv_hold_peer_stopped(rx, p);
+    ib_recv_quarantine_peer_stopped(rx, p);
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
         struct ib_rmsg *m = SLOT(rx, seq);
 
         if (!m->gpu) {
-            m->hold &= (uint8_t) ~(1u << p);
+            m->quarantined_by &= (uint8_t) ~(1u << p);
         }
-        n += (m->hold >> p) & 1;
+        n += (m->quarantined_by >> p) & 1;
     }
     return n;
 }

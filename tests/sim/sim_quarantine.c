@@ -18,7 +18,7 @@ static void life_watch(struct sim_conn *c, int p)
     if (!r2_rule(R2_RULE_LIVE_FROZEN)) {
         return; /* what the sender said is not known any more */
     }
-    if (!fp->told || fp->state != FO_FENCED || from->link.path[p].inc != inc) {
+    if (!fp->live_known || fp->state != FO_FENCED || from->link.path[p].inc != inc) {
         return;
     }
     if (live->n && from->link.path[p].wrs == 0) {
@@ -28,7 +28,8 @@ static void life_watch(struct sim_conn *c, int p)
             c->index, p, inc, live->n);
     }
     for (uint64_t seq = g->rdone; seq < g->rpost; seq++) {
-        if ((to->rx->msg[seq % R2_LEDGER_WINDOW].hold >> p & 1) && !r2_parts_of(live, seq)) {
+        if ((to->rx->msg[seq % R2_LEDGER_WINDOW].quarantined_by >> p & 1) &&
+            !r2_parts_of(live, seq)) {
             sim_fail(c->sim,
                      "conn %d: message %llu is held for path %d life %u, which carries none of it",
                      c->index, (unsigned long long)seq, p, inc);
@@ -37,7 +38,7 @@ static void life_watch(struct sim_conn *c, int p)
     c->sim->st.told += fp->soft != 0;
 }
 
-void sim_hold_watch(struct sim *s)
+void sim_quarantine_watch(struct sim *s)
 {
     for (int i = 0; i < s->p.conns && !s->failed; i++) {
         struct sim_conn *c = &s->conn[i];

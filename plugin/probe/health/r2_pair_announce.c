@@ -1,4 +1,4 @@
-/* What the two ends of a probe queue pair tell each other (docs/health.md). Service
+/* What the two ends of a probe queue pair announce to each other (docs/health.md). Service
  * thread. */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #define MS(x)      ((uint64_t)(x)*1000000)
 #define SAY_MAX_NS MS(10000)
 #define STILL_NS                                                                                   \
-    MS(100) /* a question that is out for longer will not be answered before RC's time-out */
+    MS(100) /* a probe that is out for longer will not be answered before RC's time-out */
 
 int r2_pair_ready(const struct r2_pair *pair)
 {
@@ -21,14 +21,14 @@ int r2_pair_ready(const struct r2_pair *pair)
 }
 
 /* Asked once, in any case. But two ends that ask each other must not answer for ever: what is known
- * is not asked again. */
-static int asks(const struct r2_pair *pair)
+ * is not probed again. */
+static int is_answer_wanted(const struct r2_pair *pair)
 {
     return !r2_pair_ready(pair) || pair->announce.inquire || pair->probe.state == R2_PROBE_COUNTS ||
-           (r2_pair_is_judged(pair) && !pair->probe.said);
+           (r2_pair_is_judged(pair) && !pair->probe.announced);
 }
 
-static void say(struct r2_pair *pair)
+static void send_state(struct r2_pair *pair)
 {
     const struct ib_nic *nic = &pair->inst->nics.nic[pair->nic];
     union fo_body b;
@@ -46,14 +46,14 @@ static void say(struct r2_pair *pair)
         b.probe.addr.port.mtu = IBV_MTU_1024;
     } else {
         b.probe.for_inc = pair->build.state == R2_PAIR_JOINED ? pair->announce.peer_inc : 0;
-        b.probe.flags =
-            (uint8_t)((asks(pair) ? FO_PROBE_ASK : 0) | (pair->announce.back ? FO_PROBE_BACK : 0) |
-                      (pair->announce.tell ? FO_PROBE_WORKS : 0));
+        b.probe.flags = (uint8_t)((is_answer_wanted(pair) ? FO_PROBE_REQUEST : 0) |
+                                  (pair->announce.back ? FO_PROBE_BACK : 0) |
+                                  (pair->announce.works ? FO_PROBE_WORKS : 0));
         probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
         b.probe.inband_qpn = pair->inband.qp ? pair->inband.qpn : 0;
         b.probe.inband_psn = pair->inband.psn;
-        pair->announce.back = pair->announce.tell = pair->announce.inquire = 0;
-        pair->probe.said = 1;
+        pair->announce.back = pair->announce.works = pair->announce.inquire = 0;
+        pair->probe.announced = 1;
     }
     r2_peer_emit(pair->inst, pair->peer, FO_MSG_PROBE, &b);
     pair->announce.answer = 0;
@@ -65,7 +65,7 @@ void r2_pair_inquire(struct r2_pair *pair)
     r2_inst_wake(pair->inst);
 }
 
-uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
+uint64_t r2_pairs_announce(struct r2_inst *inst, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
 
@@ -75,13 +75,13 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
         int waits = !r2_pair_ready(pair) || pair->probe.state == R2_PROBE_COUNTS;
 
         if (pair->peer && r2_pair_failed(pair) && pair->announce.answer) {
-            say(pair);
+            send_state(pair);
         }
         if (pair->peer == NULL || !open || (!waits && !pair->announce.answer)) {
             continue;
         }
         if (now >= pair->announce.repeat.at || pair->announce.answer) {
-            say(pair);
+            send_state(pair);
             pair->announce.repeat.at = now + pair->announce.repeat.interval;
             pair->announce.repeat.interval = 2 * pair->announce.repeat.interval < SAY_MAX_NS
                                                  ? 2 * pair->announce.repeat.interval
@@ -93,14 +93,14 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
 }
 
 /*
- * It asks: is our end in order? Also where a question is out that nobody waited for. But what has
+ * It asks: is our end in order? Also where a probe is out that nobody waited for. But what has
  * been out for so long is not put again: the queue pair stands still, as in silent(), could not
  * tell the peer anything, and so is made anew.
  */
 static void check(struct r2_pair *pair, uint64_t clock)
 {
     if (r2_pair_is_probing(pair) &&
-        clock - pair->probe.asked_at >= STILL_NS + 4 * pair->probe.slowest) {
+        clock - pair->probe.requested_at >= STILL_NS + 4 * pair->probe.slowest) {
         r2_pair_rebuild(pair);
         return;
     }
@@ -123,11 +123,11 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
     if ((m->flags & FO_PROBE_WORKS) && pair->probe.state == R2_PROBE_TIMED) {
         r2_pair_probe_move(pair, R2_PROBE_GOOD);
         pair->probe.loops = pair->inst->diagnosis.loop[pair->nic].questions;
-        r2_loopback_ask(pair->inst, pair->nic, pair->inst->watch.clock,
-                        MS(pair->inst->cfg.t_probe_ms));
+        r2_loopback_probe(pair->inst, pair->nic, pair->inst->watch.clock,
+                          MS(pair->inst->cfg.t_probe_ms));
     }
-    pair->announce.owes |= m->flags & FO_PROBE_ASK;
-    if ((m->flags & FO_PROBE_ASK) && pair->probe.greeted && r2_pair_ready(pair) &&
+    pair->announce.owes |= m->flags & FO_PROBE_REQUEST;
+    if ((m->flags & FO_PROBE_REQUEST) && pair->probe.greeted && r2_pair_ready(pair) &&
         !r2_pair_is_judged(pair)) {
         check(pair, pair->inst->watch.clock);
     }
@@ -150,11 +150,11 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
         m->for_inc || m->inc != pair->announce.heard ? m->for_inc : pair->announce.heard_for;
     anew = m->inc != pair->announce.heard;
     pair->announce.heard = m->inc;
-    pair->announce.answer |= m->flags & FO_PROBE_ASK;
+    pair->announce.answer |= m->flags & FO_PROBE_REQUEST;
     if (r2_cross_hopeless(pair)) {
         return; /* LOST is all that there is to say */
     }
-    if (r2_pair_failed(pair) && (m->flags & FO_PROBE_ASK)) {
+    if (r2_pair_failed(pair) && (m->flags & FO_PROBE_REQUEST)) {
         if (pair->build.state == R2_PAIR_BROKEN) {
             r2_probation_wanted(pair); /* the peer waits, and would for long */
         } else {
@@ -175,7 +175,7 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
     }
 }
 
-/* A cross pair that the peer has given up without a word of silence, which is what it says of one
+/* A cross pair that the peer has given up without a report of silence, which is what it says of one
  * that has never answered. */
 static int no_use(const struct r2_pair *pair, const struct fo_probe *m)
 {
@@ -211,7 +211,7 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     }
     identify(pair, m);
     if (pair->job.busy) {
-        return; /* it will be said again */
+        return; /* it will be announced again */
     }
     if (m->flags & FO_PROBE_BACK) {
         r2_probation_back(pair);

@@ -1,5 +1,5 @@
 /* The board: slots, events and rows across processes, processes that are killed at any moment. */
-#include "tests/unit/board_rig.h"
+#include "tests/unit/registry_rig.h"
 
 START_TEST(what_one_says_the_others_hear_once)
 {

@@ -1,4 +1,4 @@
-#include "r2_locate_ask.h"
+#include "r2_locate_probe.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,11 +14,11 @@
 #include "probe/health/r2_watch.h"
 
 #define MS(x)   ((uint64_t)(x)*1000000)
-#define OWN_MIN MS(250) /* own questions; longer where the probes' own limits are */
+#define OWN_MIN MS(250) /* own probes; longer where the probes' own limits are */
 #define OWN_MAX                                                                                    \
     MS(2000) /* what the pair of a busy NIC has not answered by then may come later: HELD_MOST in  \
                 r2_locate.c */
-#define ASKED_NS MS(1000) /* a pair that was given up within that time has been asked */
+#define ASKED_NS MS(1000) /* a pair that was given up within that time has been probed */
 #define TOGETHER_NS                                                                                \
     MS(1000) /* two pairs whose last signs of life lie no further apart failed at the same time */
 
@@ -36,12 +36,12 @@ enum probe_port r2_locate_port(const struct r2_inst *inst, int nic)
     }
 }
 
-static struct r2_pair *pair_of(const struct r2_inst *inst, const struct r2_case_ask *a)
+static struct r2_pair *pair_of(const struct r2_inst *inst, const struct r2_case_probe *a)
 {
     return r2_pair_find(inst, a->peer, a->nic, a->peer_nic);
 }
 
-static void ask_end(struct r2_case_ask *a, enum probe_outcome outcome)
+static void own_probe_end(struct r2_case_probe *a, enum probe_outcome outcome)
 {
     a->outcome = (uint8_t)outcome;
     a->ended = 1;
@@ -49,36 +49,36 @@ static void ask_end(struct r2_case_ask *a, enum probe_outcome outcome)
 
 /*
  * Asks as the watchdog does: a pair that does not answer is given up, here as anywhere. One that
- * was given up within this incident has been asked already; one that is being made anew, often
- * because the other end has given it up for the same fault, is asked as soon as it stands; one that
- * never stood cannot be.
+ * was given up within this incident has been probed already; one that is being made anew, often
+ * because the other end has given it up for the same fault, is probed as soon as it stands; one
+ * that never stood cannot be.
  */
-static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_pair *pair)
+static void own_probe_begin(const struct r2_case *k, struct r2_case_probe *a, struct r2_pair *pair)
 {
-    *a = (struct r2_case_ask){.peer = pair->peer,
-                              .nic = pair->nic,
-                              .peer_nic = pair->peer_nic,
-                              .guid = pair->far.guid,
-                              .peer_port = pair->far.port,
-                              .answers = pair->probe.answers};
+    *a = (struct r2_case_probe){.peer = pair->peer,
+                                .nic = pair->nic,
+                                .peer_nic = pair->peer_nic,
+                                .guid = pair->far.guid,
+                                .peer_port = pair->far.port,
+                                .answers = pair->probe.answers};
     snprintf(a->host, sizeof(a->host), "%s", pair->peer->host);
     if (r2_locate_port(pair->inst, pair->nic) == PROBE_PORT_GONE) {
-        ask_end(a, PROBE_NA); /* not touched any more */
+        own_probe_end(a, PROBE_NA); /* not touched any more */
     } else if (r2_pair_ready(pair)) {
-        r2_watch_ask(pair);
+        r2_watch_probe(pair);
     } else if (pair->probe.silent_at && pair->probe.silent_at + ASKED_NS >= k->opened) {
-        ask_end(a, PROBE_TIMEOUT);
+        own_probe_end(a, PROBE_TIMEOUT);
     } else if (pair->probe.answers && pair->build.state != R2_PAIR_BROKEN &&
                pair->build.state != R2_PAIR_DEAD) {
-        r2_watch_ask(pair);
+        r2_watch_probe(pair);
     } else {
         a->alone = pair->probe.unanswered;
-        ask_end(a, PROBE_NA);
+        own_probe_end(a, PROBE_NA);
     }
 }
 
-static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a,
-                     uint64_t clock)
+static void own_probe_poll(struct r2_inst *inst, const struct r2_case *k, struct r2_case_probe *a,
+                           uint64_t clock)
 {
     struct r2_pair *pair = a->ended ? NULL : pair_of(inst, a);
 
@@ -86,14 +86,14 @@ static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_ca
         return;
     }
     if (pair == NULL) {
-        ask_end(a, PROBE_NA);
+        own_probe_end(a, PROBE_NA);
     } else if (pair->probe.answers != a->answers) {
-        ask_end(a, PROBE_OK);
+        own_probe_end(a, PROBE_OK);
     } else if (pair->probe.silent_at >= k->opened && pair->probe.silent_at) {
-        ask_end(a, PROBE_TIMEOUT);
+        own_probe_end(a, PROBE_TIMEOUT);
     } else if (clock >= k->own_until) {
         a->alone = r2_pair_is_probing(pair) || pair->probe.unanswered;
-        ask_end(a, PROBE_NA);
+        own_probe_end(a, PROBE_NA);
     }
 }
 
@@ -109,7 +109,7 @@ static int tells(const struct r2_pair *pair)
 }
 
 /* Remote ports other than those of the pair's own card, those of third hosts first. */
-static void ask_aux(struct r2_inst *inst, struct r2_case *k)
+static void probe_aux(struct r2_inst *inst, struct r2_case *k)
 {
     for (int round = 0; round < 2; round++) {
         for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX;
@@ -119,7 +119,7 @@ static void ask_aux(struct r2_inst *inst, struct r2_case *k)
 
             if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card &&
                 tells(pair)) {
-                ask_begin(k, &k->aux[k->n_aux++], pair);
+                own_probe_begin(k, &k->aux[k->n_aux++], pair);
             }
         }
     }
@@ -137,12 +137,12 @@ static int vouches(const struct r2_inst *inst, const struct r2_case *k, const st
 
 /* Other pairs of the two processes: those that carry connections first, and of these those that
  * vouch for an auxiliary port. */
-static void ask_more(struct r2_inst *inst, struct r2_case *k)
+static void probe_more(struct r2_inst *inst, struct r2_case *k)
 {
     for (int round = 0; round < 3; round++) {
         for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE;
              pair = pair->next) {
-            const struct r2_case_ask *had = k->n_more ? &k->more[0] : NULL;
+            const struct r2_case_probe *had = k->n_more ? &k->more[0] : NULL;
             int carries = r2_cross_carries(pair);
 
             if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic &&
@@ -150,7 +150,7 @@ static void ask_more(struct r2_inst *inst, struct r2_case *k)
                 (round == 0   ? carries && vouches(inst, k, pair)
                  : round == 1 ? carries
                               : tells(pair))) {
-                ask_begin(k, &k->more[k->n_more++], pair);
+                own_probe_begin(k, &k->more[k->n_more++], pair);
             }
         }
     }
@@ -163,24 +163,24 @@ uint64_t r2_locate_limit(const struct r2_inst *inst, const struct r2_pair *pair)
     return 4 * probe < OWN_MIN ? OWN_MIN : 4 * probe < OWN_MAX ? 4 * probe : OWN_MAX;
 }
 
-void r2_locate_ask(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair)
+void r2_locate_probe(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair)
 {
-    k->direct = (struct r2_case_ask){.peer = k->peer, .nic = k->nic, .peer_nic = k->peer_nic};
+    k->direct = (struct r2_case_probe){.peer = k->peer, .nic = k->nic, .peer_nic = k->peer_nic};
     if (pair == NULL) {
-        ask_end(&k->direct, PROBE_NA);
+        own_probe_end(&k->direct, PROBE_NA);
     } else {
-        ask_begin(k, &k->direct, pair);
+        own_probe_begin(k, &k->direct, pair);
     }
-    k->loop_questions = inst->diagnosis.loop[k->nic].questions;
-    r2_loopback_ask(inst, k->nic, inst->watch.clock, r2_locate_limit(inst, pair) / 2);
-    ask_aux(inst, k);
-    ask_more(inst, k);
-    r2_counters_ask(inst, k->nic); /* behind all that somebody waits for */
+    k->loopback_probes = inst->diagnosis.loop[k->nic].questions;
+    r2_loopback_probe(inst, k->nic, inst->watch.clock, r2_locate_limit(inst, pair) / 2);
+    probe_aux(inst, k);
+    probe_more(inst, k);
+    r2_counters_request(inst, k->nic); /* behind all that somebody waits for */
 }
 
 /* @asked: how many there are that do not fail together; with @by_host those of one host count once.
  */
-static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *asked)
+static uint8_t any(const struct r2_case_probe *a, int n, int by_host, uint8_t *asked)
 {
     uint8_t best = PROBE_NA;
 
@@ -203,7 +203,7 @@ static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *ask
 
 /* A process that says nothing at all does not say that its queue pairs are in order: what did not
  * answer counts as silent, for it or its host may be gone. */
-static void count_alone(struct r2_case_ask *a, int n, const struct r2_peer *peer)
+static void count_alone(struct r2_case_probe *a, int n, const struct r2_peer *peer)
 {
     for (int i = 0; i < n; i++) {
         if (a[i].alone && a[i].peer == peer) {
@@ -227,7 +227,7 @@ static uint64_t alive_at(const struct r2_pair *pair)
  * cause.
  */
 static bool has_failed_together(const struct r2_inst *inst, const struct r2_case *k,
-                                const struct r2_case_ask *a)
+                                const struct r2_case_probe *a)
 {
     uint64_t here, there;
 
@@ -252,7 +252,7 @@ static void take_stock(const struct r2_inst *inst, struct r2_case *k)
 }
 
 /* Returns whether it is still open. */
-static int ask_stamp(struct r2_case_ask *a, uint64_t now)
+static int own_probe_stamp(struct r2_case_probe *a, uint64_t now)
 {
     a->at = a->ended && a->at == 0 ? now : a->at;
     return !a->ended;
@@ -261,21 +261,21 @@ static int ask_stamp(struct r2_case_ask *a, uint64_t now)
 int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
     const struct r2_loopback *l = &inst->diagnosis.loop[k->nic];
-    int open = l->questions == k->loop_questions;
+    int open = l->questions == k->loopback_probes;
     uint64_t now = r2_now(inst);
 
-    ask_look(inst, k, &k->direct, clock);
-    open |= ask_stamp(&k->direct, now);
+    own_probe_poll(inst, k, &k->direct, clock);
+    open |= own_probe_stamp(&k->direct, now);
     for (int i = 0; i < k->n_aux; i++) {
-        ask_look(inst, k, &k->aux[i], clock);
-        open |= ask_stamp(&k->aux[i], now);
+        own_probe_poll(inst, k, &k->aux[i], clock);
+        open |= own_probe_stamp(&k->aux[i], now);
     }
     for (int i = 0; i < k->n_more; i++) {
-        ask_look(inst, k, &k->more[i], clock);
-        open |= ask_stamp(&k->more[i], now);
+        own_probe_poll(inst, k, &k->more[i], clock);
+        open |= own_probe_stamp(&k->more[i], now);
     }
     k->facts.local.port = (uint8_t)r2_locate_port(inst, k->nic);
-    if (l->questions != k->loop_questions && k->facts.local.loop == PROBE_NA) {
+    if (l->questions != k->loopback_probes && k->facts.local.loop == PROBE_NA) {
         k->facts.local.loop = l->outcome;
         k->loop_at = now;
     }
@@ -291,13 +291,13 @@ void r2_locate_peer_silent(const struct r2_inst *inst, struct r2_case *k)
     take_stock(inst, k);
 }
 
-void r2_locate_ask_drop(struct r2_case *k, const struct r2_peer *peer)
+void r2_locate_probe_drop(struct r2_case *k, const struct r2_peer *peer)
 {
     for (int i = 0; i < k->n_aux; i++) {
         if (k->aux[i].peer == peer) {
             k->aux[i].peer = NULL;
             if (!k->aux[i].ended) {
-                ask_end(&k->aux[i], PROBE_NA);
+                own_probe_end(&k->aux[i], PROBE_NA);
             }
         }
     }
@@ -305,18 +305,18 @@ void r2_locate_ask_drop(struct r2_case *k, const struct r2_peer *peer)
 
 void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum probe_outcome o)
 {
-    ask_end(&k->direct, o);
+    own_probe_end(&k->direct, o);
     k->direct.at = r2_now(inst);
     take_stock(inst, k);
 }
 
 /* The pair whose answer @a lacks; NULL: it has one, or that pair is gone. */
-static const struct r2_pair *unanswered(const struct r2_inst *inst, const struct r2_case_ask *a)
+static const struct r2_pair *unanswered(const struct r2_inst *inst, const struct r2_case_probe *a)
 {
     return a->peer && a->outcome == PROBE_NA ? pair_of(inst, a) : NULL;
 }
 
-static bool is_out(const struct r2_inst *inst, const struct r2_case_ask *a, int n,
+static bool is_out(const struct r2_inst *inst, const struct r2_case_probe *a, int n,
                    enum r2_rule rule)
 {
     for (int i = 0; i < n && r2_rule(rule); i++) {
@@ -337,7 +337,7 @@ int r2_locate_open(const struct r2_inst *inst, const struct r2_case *k)
 }
 
 /* 1: it has come. */
-static int take_late(const struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a)
+static int take_late(const struct r2_inst *inst, const struct r2_case *k, struct r2_case_probe *a)
 {
     const struct r2_pair *pair = unanswered(inst, a);
 
@@ -345,9 +345,9 @@ static int take_late(const struct r2_inst *inst, const struct r2_case *k, struct
         return 0;
     }
     if (pair->probe.answers != a->answers) {
-        ask_end(a, PROBE_OK);
+        own_probe_end(a, PROBE_OK);
     } else if (pair->probe.silent_at && pair->probe.silent_at >= k->opened) {
-        ask_end(a, PROBE_TIMEOUT);
+        own_probe_end(a, PROBE_TIMEOUT);
     } else {
         return 0;
     }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# balance_doc.sh TABLE JSON: docs/bench.md with the tables of make bench-balance between their marks
+# balance_doc.sh TABLE JSON: tests/bench/README.md with the tables of make bench-balance between their marks
 set -eu
-table=$1 json=$2 doc=docs/bench.md
+table=$1 json=$2 doc=tests/bench/README.md
 {
     awk '/^<!-- balance -->$/ { skip = 1 } !skip { print } /^<!-- end of balance -->$/ { skip = 0 }' "$doc" | awk 'NF { for (; blank > 0; blank--) print ""; print; next } { blank++ }'
     cat <<'END'

@@ -1,4 +1,4 @@
-# bench-balance.json to the tables of docs/bench.md, between its marks "balance"
+# bench-balance.json to the tables of tests/bench/README.md, between its marks "balance"
 def pc: if . == null then "-" else "\(. * 1000 | round / 10) %" end;
 def mark(ok): if ok then "" else " (missed)" end;
 def ops: ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "sendrecv", "alltoall"];

@@ -1,6 +1,6 @@
 #!/bin/sh
 # make bench: what the plugin costs and how long failures last, on the software fabric. Writes BUILD/bench.json and prints the table of
-# docs/bench.md; with --write-doc writes that file and the numbers of README.md too.
+# tests/bench/README.md; with --write-doc writes that file and the numbers of README.md too.
 #   bench.sh BUILD [--write-doc] [--only SECTION[,SECTION...]]   (--only prints the JSON of cost, memory, many, stall, setup, bandwidth, calls, fill, fabric)
 # Counts and virtual times are the same everywhere. Real times are compared with the same thing without a fault, and rates are ratios within
 # one run, because the machine may be slow and shared.

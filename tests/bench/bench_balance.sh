@@ -1,6 +1,6 @@
 #!/bin/sh
 # make bench-balance: who carries how much after NICs were lost or have become slow, on rated links of the software fabric. Writes BUILD/bench-balance.json and
-# BUILD/bench-balance.svg and prints the tables of docs/bench.md; with --write-doc puts them there.
+# BUILD/bench-balance.svg and prints the tables of tests/bench/README.md; with --write-doc puts them there.
 #   bench_balance.sh BUILD [--write-doc] [--only lost|unequal|processes|small|grey|fill] [--runs N]   (--only prints that section's JSON)
 # Each figure is a ratio within one run (what the NICs send after the faults by what they sent before, the middle one of five pieces of time each; NICs against
 # each other), because the machine may be slow and shared; with --runs N the median of N runs.

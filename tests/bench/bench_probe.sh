@@ -1,6 +1,6 @@
 #!/bin/sh
 # make bench-probe: what localisation and news cost and how long they take. Writes BUILD/bench-probe.json and prints the table of
-# docs/bench.md; with --write-doc puts it there.
+# tests/bench/README.md; with --write-doc puts it there.
 #   bench_probe.sh BUILD [--write-doc] [--only news|hour|matrix [SEEDS]]   (--only prints that section's JSON)
 set -eu
 cd "$(dirname "$0")/../.."
@@ -68,7 +68,7 @@ cat "$T/table"
 echo "# all of it: $B/bench-probe.json"
 [ -n "$write" ] || exit 0
 {
-    awk '/^<!-- probe -->$/ { exit } { print }' docs/bench.md
+    awk '/^<!-- probe -->$/ { exit } { print }' tests/bench/README.md
     cat <<'END'
 <!-- probe -->
 ## Localisation and news
@@ -99,6 +99,6 @@ know within tens of milliseconds in rings, and within a few where NCCL has built
 of one channel over 512 hosts, takes less than half a second, and nothing waits for it.
 <!-- end of probe -->
 END
-    awk 'on { print } /^<!-- end of probe -->$/ { on = 1 }' docs/bench.md
+    awk 'on { print } /^<!-- end of probe -->$/ { on = 1 }' tests/bench/README.md
 } >"$T/doc"
-cat "$T/doc" >docs/bench.md
+cat "$T/doc" >tests/bench/README.md

@@ -1,4 +1,4 @@
-# bench-probe.json to the tables of docs/bench.md, between its marks "probe"
+# bench-probe.json to the tables of tests/bench/README.md, between its marks "probe"
 def r(d): (. * pow(10; d) | round) / pow(10; d);
 def spread: "\(.min_ms | r(2)) / \(.median_ms | r(2)) / \(.max_ms | r(2))";
 

@@ -1,4 +1,4 @@
-# bench.json to the table of docs/bench.md; with --arg form readme to the short one of README.md.
+# bench.json to the table of tests/bench/README.md; with --arg form readme to the short one of README.md.
 # A row: [in README, what, value, what stands beside it, section that makes it]
 def r(d): (. * pow(10; d) | round) / pow(10; d);
 def kib: . / 1024 | r(1) | "\(.) KiB";

@@ -1,9 +1,9 @@
 #!/bin/sh
-# write_doc.sh BENCH_JSON TABLE: docs/bench.md, and the short table in README.md, from what make bench has measured.
+# write_doc.sh BENCH_JSON TABLE: tests/bench/README.md, and the short table in README.md, from what make bench has measured.
 set -eu
 json=$1 table=$2
-probe=$(sed -n '/^<!-- probe -->$/,/^<!-- end of probe -->$/p' docs/bench.md) # written by bench_probe.sh: stays
-balance=$(sed -n '/^<!-- balance -->$/,/^<!-- end of balance -->$/p' docs/bench.md) # by bench_balance.sh: likewise
+probe=$(sed -n '/^<!-- probe -->$/,/^<!-- end of probe -->$/p' tests/bench/README.md) # written by bench_probe.sh: stays
+balance=$(sed -n '/^<!-- balance -->$/,/^<!-- end of balance -->$/p' tests/bench/README.md) # by bench_balance.sh: likewise
 {
     cat <<'END'
 # Measurements
@@ -34,7 +34,7 @@ END
 END
     [ -z "$probe" ] || printf '\n%s\n' "$probe"
     [ -z "$balance" ] || printf '\n%s\n' "$balance"
-} >docs/bench.md
+} >tests/bench/README.md
 [ -e README.md ] && grep -q '^<!-- numbers -->$' README.md || exit 0
 jq -r --arg form readme -f tests/bench/table.jq "$json" >"$json.readme"
 awk -v file="$json.readme" '

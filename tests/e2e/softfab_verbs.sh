@@ -1,6 +1,6 @@
 #!/bin/sh
 # What a verbs program is told under each failure on the software fabric, across processes: the semantics of NICs, and what the fabric mimics of the
-# kernel's Soft-RoCE (docs/fabric-vs-kernel.md). Argument: build folder.
+# kernel's Soft-RoCE (tests/lab/fabric-vs-kernel.md). Argument: build folder.
 B=${1:-build}
 case $B in /*) ;; *) B=$PWD/$B ;; esac
 T=$(mktemp -d)

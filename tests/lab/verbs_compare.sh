@@ -3,7 +3,7 @@
 # lab. The same program (verbs_watch) runs on all three.
 #   verbs_compare.sh BUILD [--on fabric,mimic,kernel] [--case NAME,...] [--retry 2,7] [--reps 3] [--keep] [--table] [--write-doc]
 # Host A has the failure, host B is the other end. Observations stay in BUILD/lab/compare; --keep: those of cases that are not run again stay.
-# --table runs nothing and makes the table from them. --write-doc writes the table of docs/fabric-vs-kernel.md. Without the lab's parts the kernel is skipped, and said so.
+# --table runs nothing and makes the table from them. --write-doc writes the table of tests/lab/fabric-vs-kernel.md. Without the lab's parts the kernel is skipped, and said so.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/lab/verbs_cases.sh
@@ -152,7 +152,7 @@ for target in fabric mimic kernel; do
 done
 jq -n -r -f tests/lab/verbs_table.jq --arg cases "$(for n in $CASES; do case_label "$n"; done)" "$OUT"/*.[AB] >"$T/table"
 cat "$T/table"
-[ -z "$write" ] || sh tests/lab/verbs_write_doc.sh "$T/table" docs/fabric-vs-kernel.md "$(kernel_versions)"
+[ -z "$write" ] || sh tests/lab/verbs_write_doc.sh "$T/table" tests/lab/fabric-vs-kernel.md "$(kernel_versions)"
 [ -z "$table" ] || exit 0
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]

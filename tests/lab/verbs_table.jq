@@ -1,4 +1,4 @@
-# Observations of verbs_watch, one file per run and host (TARGET.CASE.RETRY.REP.HOST), to the table of docs/fabric-vs-kernel.md.
+# Observations of verbs_watch, one file per run and host (TARGET.CASE.RETRY.REP.HOST), to the table of tests/lab/fabric-vs-kernel.md.
 # A cell lists what was seen in the order of the median time: what, ms since the failure (lowest to highest over the repetitions), and in how
 # many of the repetitions where not in all. The failure is not later than what is seen, not earlier than the command that makes it or than the
 # last message that came through: its time is the later of these two.

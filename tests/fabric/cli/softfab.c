@@ -36,7 +36,7 @@ static const char help[] =
     "                           until heal h2:n1, or restore of either. '*:n1 cut *:n1': the switch plane of rail 1\n"
     "           silent-death    a NIC that dies later (fatal, remove) does not tell those who post and poll; until "
     "restore\n"
-    "         As the kernel's Soft-RoCE does it (docs/fabric-vs-kernel.md):\n"
+    "         As the kernel's Soft-RoCE does it (tests/lab/fabric-vs-kernel.md):\n"
     "           send-error      a request that is tried fails with LOC_QP_OP_ERR; until up\n"
     "           send-stuck      the queue pairs of now send and report nothing more, for ever; no event\n"
     "           unplug          GID_CHANGE, query_port gives ENODEV, else as send-error; until restore\n"

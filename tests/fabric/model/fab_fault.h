@@ -46,7 +46,7 @@
  *     h0:n1 mr-hang         who registers or deregisters memory stays inside until restore (with
  *                           threads; else nothing)
  *
- * What the Linux kernel's Soft-RoCE does and no other device (docs/fabric-vs-kernel.md):
+ * What the Linux kernel's Soft-RoCE does and no other device (tests/lab/fabric-vs-kernel.md):
  *
  *     h0:n1 send-error      no route: a queue pair that puts a request on the wire gets
  *                           LOC_QP_OP_ERR for it once all before it is through, so at the latest
@@ -62,7 +62,7 @@
  *     h0:n1 recv-kept       a receive posted in ERR is flushed only when its queue pair is moved to
  *                           ERR once more
  *
- * What the libraries of other NICs do where mlx5 leaves all to the NIC (docs/fabric-vs-kernel.md),
+ * What the libraries of other NICs do where mlx5 leaves all to the NIC (tests/lab/fabric-vs-kernel.md),
  * as values of `provider`:
  *
  *     plain         posts are taken in ERR; what the NIC flushes comes behind all that it did, with

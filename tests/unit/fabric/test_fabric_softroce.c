@@ -1,4 +1,4 @@
-/* Device model: what it mimics of the kernel's Soft-RoCE (docs/fabric-vs-kernel.md), exact in
+/* Device model: what it mimics of the kernel's Soft-RoCE (tests/lab/fabric-vs-kernel.md), exact in
  * virtual time. */
 #include "tests/unit/test_fabric_pair.h"
 

@@ -15,10 +15,9 @@
 #include "probe/probe_line.h"
 #include "r2_balance.h"
 
-#define MS(x)     ((uint64_t)(x)*1000000)
-#define LATE      4        /* ticks: after such a pause it is not known when what completed did */
-#define LATELY    MS(1000) /* what other processes said longer ago is not of the same time */
-#define MOVED_MIN MS(80)   /* a rate is measured over so long at least */
+#define LATE      4 /* ticks: after such a pause it is not known when what completed did */
+#define LATELY    R2_MS(1000) /* what other processes said longer ago is not of the same time */
+#define MOVED_MIN R2_MS(80)   /* a rate is measured over so long at least */
 
 /* What moves over a NIC, or a NIC pair: the rate, and what the present check has found. */
 struct r2_tempo {

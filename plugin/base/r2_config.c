@@ -11,6 +11,7 @@
 
 #include "r2_conf_file.h"
 #include "r2_config_names.h"
+#include "r2_fnv.h"
 #include "r2_log.h"
 
 #define OURS "NCCL_R2_"
@@ -451,18 +452,15 @@ void r2_config_log(const struct r2_config *cfg)
     free(def);
 }
 
-static uint32_t fnv1a(uint32_t h, const char *text)
+static uint32_t hash_text(uint32_t h, const char *text)
 {
-    for (; *text != '\0'; text++) {
-        h = (h ^ (uint8_t)*text) * 16777619u;
-    }
-    return h;
+    return r2_fnv_add(h, text, strlen(text));
 }
 
 uint32_t r2_config_digest(const struct r2_config *cfg)
 {
     char value[R2_OPT_STRING_MAX];
-    uint32_t h = 2166136261u;
+    uint32_t h = R2_FNV_BASIS;
     int row = 0, policy = 0;
 
     for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
@@ -472,7 +470,7 @@ uint32_t r2_config_digest(const struct r2_config *cfg)
         }
         if (policy) {
             r2_config_text(cfg, row, value, sizeof(value));
-            h = fnv1a(fnv1a(fnv1a(fnv1a(h, rows[row].name), "="), value), "\n");
+            h = hash_text(hash_text(hash_text(hash_text(h, rows[row].name), "="), value), "\n");
         }
         row++;
     }

@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "base/r2_time.h"
+
 struct r2_env {
     void *arg;
     uint64_t (*now_ns)(
@@ -20,15 +22,6 @@ struct r2_env {
     void (*kick_service)(void *arg);
     void (*kick_worker)(void *arg, int device);
 };
-
-/*
- * Time from @since to @now, 0 when @now is the older one: a turn of the service thread takes its
- * time once, at its beginning, and what NCCL's thread stamps meanwhile lies after it.
- */
-static inline uint64_t r2_elapsed(uint64_t now, uint64_t since)
-{
-    return now > since ? now - since : 0;
-}
 
 /* The real thing: CLOCK_MONOTONIC, getrandom, threads. */
 void r2_env_default(struct r2_env *env);

@@ -370,9 +370,5 @@ static inline uint64_t r2_now(const struct r2_inst *inst)
 {
     return inst->env.now_ns(inst->env.arg);
 }
-static inline uint64_t r2_earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 #endif

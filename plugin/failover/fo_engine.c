@@ -9,8 +9,8 @@
 #include "base/r2_rules.h"
 #include "fo_internal.h"
 
-#define DRAIN_STEP FO_MS(1) /* while a drained path still carries something; doubling */
-#define DRAIN_MOST FO_MS(100)
+#define DRAIN_STEP R2_MS(1) /* while a drained path still carries something; doubling */
+#define DRAIN_MOST R2_MS(100)
 
 /* --- life and death of the connection --- */
 
@@ -289,7 +289,7 @@ static bool is_halted(const struct fo_conn *fc, int p)
     return fp->fence.stage == IB_FENCE_HARD ||
            atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire) ||
            (fp->fence.erred_at &&
-            ib_link_now(fc->link) - fp->fence.erred_at >= FO_MS(fo_cfg(fc)->t_pcie_ms));
+            ib_link_now(fc->link) - fp->fence.erred_at >= R2_MS(fo_cfg(fc)->t_pcie_ms));
 }
 
 uint32_t fo_unhalted(const struct fo_conn *fc)
@@ -388,7 +388,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
     fp->down_since = now;
     fp->acked_at_down = fc->rx ? fc->rx->ledger.acked : fc->tx->sack;
     fp->send_at = now;
-    fp->interval = FO_MS(fo_cfg(fc)->t_repeat_ms);
+    fp->interval = R2_MS(fo_cfg(fc)->t_repeat_ms);
     if (fc->tx) { /* before anything is posted again, and before copies that wait are stopped */
         ib_send_live(fc->tx, p, fc->link->path[p].inc, &fp->live);
     }

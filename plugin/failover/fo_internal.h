@@ -3,18 +3,12 @@
 #ifndef FO_INTERNAL_H
 #define FO_INTERNAL_H
 
+#include "base/r2_time.h"
 #include "fo_engine.h"
-
-#define FO_MS(x) ((uint64_t)(x)*1000000)
 
 static inline const struct r2_config *fo_cfg(const struct fo_conn *fc)
 {
     return fc->link->cfg;
-}
-
-static inline uint64_t fo_earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 /* The only writer of an incarnation's state: moves it if that is legal, keeps link->up in step,

@@ -79,7 +79,7 @@ static void send_settled(struct fo_conn *fc, int p)
 /* A removed device starts no DMA any more; what had left it lands within T_pcie. */
 static void removal_bounds_quarantine(struct fo_conn *fc, int p, uint64_t now)
 {
-    uint64_t until = now + FO_MS(fo_cfg(fc)->t_pcie_ms);
+    uint64_t until = now + R2_MS(fo_cfg(fc)->t_pcie_ms);
 
     if (atomic_load_explicit(&fc->path[p].fence.job_gone, memory_order_acquire) &&
         fc->path[p].quarantine_until > until) {
@@ -107,7 +107,7 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
         return;
     }
     fp->send_at = now;
-    fp->interval = FO_MS(fo_cfg(fc)->t_repeat_ms);
+    fp->interval = R2_MS(fo_cfg(fc)->t_repeat_ms);
     if (fc->tx) {
         ib_send_incarnation_closed(fc->tx, p, fc->link->path[p].inc, how_closed(fc, p));
         if (fp->snapshot) {
@@ -121,10 +121,10 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
     if (fp->soft) {
         /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in
          * the fabric */
-        fp->quarantine_until = fc->peer_bye ? now + FO_MS(fo_cfg(fc)->t_packet_ms) : UINT64_MAX;
+        fp->quarantine_until = fc->peer_bye ? now + R2_MS(fo_cfg(fc)->t_packet_ms) : UINT64_MAX;
         removal_bounds_quarantine(fc, p, now);
     } else if (held) {
-        fp->quarantine_until = now + FO_MS(fo_cfg(fc)->t_pcie_ms); /* P17 */
+        fp->quarantine_until = now + R2_MS(fo_cfg(fc)->t_pcie_ms); /* P17 */
     }
 }
 
@@ -135,7 +135,7 @@ static void end_quarantine(struct fo_conn *fc, int p, const char *how)
     int pcie = fc->rx && fp->soft && ib_recv_quarantine_gpu_only(fc->rx, p) > 0;
 
     fp->soft = 0;
-    fp->quarantine_until = pcie ? ib_link_now(fc->link) + FO_MS(fo_cfg(fc)->t_pcie_ms) : 0;
+    fp->quarantine_until = pcie ? ib_link_now(fc->link) + R2_MS(fo_cfg(fc)->t_pcie_ms) : 0;
     if (fc->tx) {
         ib_send_soft_over(fc->tx, p);
     } else if (!pcie) {
@@ -157,7 +157,7 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
     /* R counts from the word that S stopped: until then S may have gone on posting, however long
      * ago our own incarnation ended */
     uint64_t dead = (fc->rx && fp->stopped_at > fp->down_since ? fp->stopped_at : fp->down_since) +
-                    FO_MS(fo_cfg(fc)->t_dead_ms);
+                    R2_MS(fo_cfg(fc)->t_dead_ms);
 
     if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD &&
         (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
@@ -182,7 +182,7 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
         end_quarantine(fc, p, "time alone");
         return UINT64_MAX;
     }
-    return now < dead ? fo_earlier(dead, ib_fence_deadline(&fp->fence, now))
+    return now < dead ? r2_earlier(dead, ib_fence_deadline(&fp->fence, now))
                       : ib_fence_deadline(&fp->fence, now);
 }
 
@@ -285,9 +285,9 @@ static uint64_t notify(struct fo_conn *fc, int p, uint64_t now)
             send_down(fc, p);
         }
         fp->send_at = now + fp->interval;
-        fp->interval = fp->interval * 2 < FO_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING
+        fp->interval = fp->interval * 2 < R2_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING
                            ? fp->interval * 2
-                           : FO_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING;
+                           : R2_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING;
     }
     return fp->send_at;
 }
@@ -311,7 +311,7 @@ static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
     }
     if (fp->state == FO_FENCED && fp->soft) {
         next = step_soft(fc, p, now);
-        next = fp->quarantine_until ? fo_earlier(next, fp->quarantine_until) : next;
+        next = fp->quarantine_until ? r2_earlier(next, fp->quarantine_until) : next;
     } else if (fp->state == FO_FENCED && fp->quarantine_until) {
         if (now >= fp->quarantine_until) {
             end_quarantine(fc, p, "what its NIC wrote has crossed PCIe");
@@ -319,9 +319,9 @@ static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
         next = fp->quarantine_until ? fp->quarantine_until : next;
     }
     if (fp->state == FO_FENCED && !fp->soft && fp->fence.stage == IB_FENCE_SOFT) {
-        next = fo_earlier(next, step_late(fc, p, now));
+        next = r2_earlier(next, step_late(fc, p, now));
     }
-    return fo_earlier(next, notify(fc, p, now));
+    return r2_earlier(next, notify(fc, p, now));
 }
 
 /* After the peer's BYE its queue pairs go: completions that did not come by now may never come
@@ -330,7 +330,7 @@ static void fence_after_bye(struct fo_conn *fc, uint64_t now)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
 
-    if (r2_elapsed(now, fc->bye_at) < FO_MS(fo_cfg(fc)->t_fence_ms)) {
+    if (r2_elapsed(now, fc->bye_at) < R2_MS(fo_cfg(fc)->t_fence_ms)) {
         return;
     }
     for (int p = 0; p < fc->link->npaths; p++) {
@@ -359,7 +359,7 @@ static int stuck(const struct fo_conn *fc, int p)
 static uint64_t step_unfinished(struct fo_conn *fc, uint64_t now)
 {
     const struct r2_ledger *g = &fc->rx->ledger;
-    uint64_t until = fc->bye_at + FO_MS(fo_cfg(fc)->t_give_up_ms);
+    uint64_t until = fc->bye_at + R2_MS(fo_cfg(fc)->t_give_up_ms);
     int open = 0;
 
     if (g->acked < fc->bye_total) {
@@ -398,7 +398,7 @@ static void fail_peer(struct fo_conn *fc, uint64_t at, const char *what)
 
 static uint64_t give_up(struct fo_conn *fc, uint64_t now)
 {
-    uint64_t limit = FO_MS(fo_cfg(fc)->t_give_up_ms), next = UINT64_MAX;
+    uint64_t limit = R2_MS(fo_cfg(fc)->t_give_up_ms), next = UINT64_MAX;
 
     if (fc->rx && fc->peer_bye == FO_BYE_ORDERLY && fc->error == R2_OK && !fc->closing) {
         return step_unfinished(fc, now);
@@ -420,7 +420,7 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
             fo_fail(fc, R2_ERR_COMM, "a buffer is registered on none of the paths left");
             return UINT64_MAX;
         }
-        next = fo_earlier(next, fc->tx->starved_since + limit);
+        next = r2_earlier(next, fc->tx->starved_since + limit);
     }
     for (int p = 0; p < fc->link->npaths; p++) {
         const struct fo_path *fp = &fc->path[p];
@@ -436,7 +436,7 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
             fail_peer(fc, now, what);
             return UINT64_MAX;
         }
-        next = fo_earlier(next, fp->down_since + limit);
+        next = r2_earlier(next, fp->down_since + limit);
     }
     return next;
 }
@@ -451,15 +451,15 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
     }
     for (int p = 0; p < fc->link->npaths; p++) {
         touched |= fc->path[p].state == FO_DOWN;
-        next = fo_earlier(next, step_path(fc, p, now));
+        next = r2_earlier(next, step_path(fc, p, now));
     }
     if (fc->tx && (fc->link->up & fc->link->drained)) {
-        next = fo_earlier(next, fo_step_drained(fc, now));
+        next = r2_earlier(next, fo_step_drained(fc, now));
     }
     if (fc->peer_bye && fc->tx && !fc->closing) {
         fence_after_bye(fc, now);
-        next = fo_earlier(next,
-                          ib_send_idle(fc->tx) ? UINT64_MAX : now + FO_MS(fo_cfg(fc)->t_fence_ms));
+        next = r2_earlier(next,
+                          ib_send_idle(fc->tx) ? UINT64_MAX : now + R2_MS(fo_cfg(fc)->t_fence_ms));
     }
     /* NCCL may not be calling: what the switch owes the peer (CTS, acks, parts) goes out from here
      */
@@ -470,7 +470,7 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
             ib_recv_progress(fc->rx);
         }
     }
-    return fo_earlier(next, give_up(fc, now));
+    return r2_earlier(next, give_up(fc, now));
 }
 
 /* --- records --- */
@@ -551,7 +551,7 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
     fo_live_take(fc, m->path, &m->live);
     peer_fence(fp, fp->settled, m->flags);
     if (fp->soft && !fp->peer_soft && fp->quarantine_until == UINT64_MAX) {
-        fp->quarantine_until = now + FO_MS(fo_cfg(fc)->t_packet_ms); /* P18 (b) */
+        fp->quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms); /* P18 (b) */
     }
     fp->settled = 1;
     fc->ops.kick(fc->ops.arg);
@@ -582,7 +582,7 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         fc->bye_total = abort ? 0 : m->acked;
         for (int p = 0; p < fc->link->npaths; p++) {
             if (fc->path[p].quarantine_until == UINT64_MAX) {
-                fc->path[p].quarantine_until = now + FO_MS(fo_cfg(fc)->t_packet_ms);
+                fc->path[p].quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms);
                 ib_recv_quarantine_peer_stopped(fc->rx, p);
             }
         }

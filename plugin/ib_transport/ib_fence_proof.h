@@ -1,10 +1,10 @@
 /*
  * What a fence may believe once the device has moved the queue pair to ERR (protocol P16.4). Pure.
  *
- * Libraries differ in who flushes (tests/lab/fabric-vs-kernel.md): with some the NIC writes each flush
- * behind all that it did; others make the flushes up in the program, perhaps while the NIC finishes
- * what it has taken, refuse what is posted in ERR, or flush nothing. Decided by what is seen, never
- * by the provider's name.
+ * Libraries differ in who flushes (tests/lab/fabric-vs-kernel.md): with some the NIC writes each
+ * flush behind all that it did; others make the flushes up in the program, perhaps while the NIC
+ * finishes what it has taken, refuse what is posted in ERR, or flush nothing. Decided by what is
+ * seen, never by the provider's name.
  */
 #ifndef IB_FENCE_PROOF_H
 #define IB_FENCE_PROOF_H

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/r2_log.h"
+#include "base/r2_time.h"
 #include "ib_ack_flush.h"
 
 #define POLL_BATCH 16
-#define MS(x)      ((uint64_t)(x)*1000000)
-#define RETRY_NS   MS(100) /* a lane is not built again more often than this */
+#define RETRY_NS   R2_MS(100) /* a lane is not built again more often than this */
 #define LIMIT_FENCES                                                                               \
     10 /* a read that is not back after so many T_fence: the NIC does not read any more */
 
@@ -20,7 +20,7 @@ static const char *nic_name(const struct ib_flush *f, const struct ib_lane *l)
 
 static uint64_t pcie_ns(const struct ib_flush *f)
 {
-    return MS(f->link->cfg->t_pcie_ms);
+    return R2_MS(f->link->cfg->t_pcie_ms);
 }
 
 static int lane_index(const struct ib_flush *f, const struct ib_lane *l)
@@ -297,7 +297,7 @@ static void poll_lane(struct ib_flush *f, struct ib_lane *l, uint64_t now)
             }
         }
     } while (n == POLL_BATCH);
-    if (l->used && now - l->moved_at > MS(f->link->cfg->t_fence_ms) * LIMIT_FENCES) {
+    if (l->used && now - l->moved_at > R2_MS(f->link->cfg->t_fence_ms) * LIMIT_FENCES) {
         lane_break(f, l, now, "a read does not come back");
     }
 }
@@ -422,7 +422,7 @@ static int impossible(struct ib_flush *f, const struct ib_flush_op *op, uint64_t
                  "a flush is refused on every NIC: is the buffer registered still?");
         return 1;
     }
-    if (op->lost && now - op->since >= MS(f->link->cfg->t_give_up_ms)) {
+    if (op->lost && now - op->since >= R2_MS(f->link->cfg->t_give_up_ms)) {
         snprintf(f->why, sizeof(f->why), "no NIC left could flush GPU memory for %lld ms",
                  (long long)f->link->cfg->t_give_up_ms);
         return 1;

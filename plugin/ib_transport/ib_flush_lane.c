@@ -6,6 +6,7 @@
 
 #include "base/r2_pages.h"
 #include "ib_flush.h"
+#include "ib_rc.h"
 
 #define LANDING_LEN 64
 /* 67 ms: the read crosses no cable. How long it may take in all is decided by who waits for it. */
@@ -51,64 +52,35 @@ static int make_queues(struct ib_flush *f, struct ib_lane *l)
     return l->qp ? 0 : (errno ? errno : ENOMEM);
 }
 
-static int lane_to_init(struct ib_flush *f, struct ib_lane *l, const struct ib_addr *self)
+static int lane_connect(struct ib_flush *f, struct ib_lane *l)
 {
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT,
-        .pkey_index = self->pkey_index,
-        .port_num = f->link->nics->nic[l->nic].port,
-        .qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE,
-    };
+    struct ib_rc rc = {.psn = (uint32_t)ib_link_now(f->link) & 0xffffff,
+                       .reads = 1,
+                       .rnr_timer = IB_RC_RNR_TIMER,
+                       .rnr_retry = IB_RC_RNR_RETRY,
+                       .timeout = LANE_TIMEOUT,
+                       .retry_cnt = 7,
+                       .traffic_class = f->link->traffic_class};
+    struct ib_addr self;
+    struct ib_rc_peer remote = {.port = &self, .qpn = l->qp->qp_num, .psn = rc.psn};
+    int err =
+        ib_rc_init(f->link->nics, l->nic, l->qp, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE);
 
-    return ib_verbs_err(f->link->nics->v->modify_qp(
-        l->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-}
-
-static int lane_connect(struct ib_flush *f, struct ib_lane *l, const struct ib_addr *self)
-{
-    const struct ib_verbs *v = f->link->nics->v;
-    uint32_t psn = (uint32_t)ib_link_now(f->link) & 0xffffff;
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                               .path_mtu = self->mtu,
-                               .dest_qp_num = l->qp->qp_num,
-                               .rq_psn = psn,
-                               .max_dest_rd_atomic = 1,
-                               .min_rnr_timer = 12};
-    int rc;
-
-    ib_link_ah_fill(f->link, self, self, &attr.ah_attr);
-    attr.ah_attr.port_num = f->link->nics->nic[l->nic].port;
-    rc = ib_verbs_err(v->modify_qp(l->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                       IBV_QP_MIN_RNR_TIMER));
-    if (rc != 0) {
-        return rc;
+    if (err != 0) {
+        return err;
     }
-    memset(&attr, 0, sizeof(attr));
-    attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = LANE_TIMEOUT;
-    attr.retry_cnt = 7;
-    attr.rnr_retry = 7;
-    attr.sq_psn = psn;
-    attr.max_rd_atomic = 1;
-    return ib_verbs_err(v->modify_qp(l->qp, &attr,
-                                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                         IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                         IBV_QP_MAX_QP_RD_ATOMIC));
+    ib_nic_addr_get(f->link->nics, l->nic, &self);
+    return ib_rc_connect(f->link->nics, l->nic, l->qp, &rc, &remote);
 }
 
 int ib_lane_make(struct ib_flush *f, struct ib_lane *l)
 {
-    struct ib_addr self;
     int rc;
 
-    ib_nic_addr_get(f->link->nics, l->nic, &self);
-    if ((rc = make_landing(f, l)) != 0 || (rc = make_queues(f, l)) != 0 ||
-        (rc = lane_to_init(f, l, &self)) != 0) {
+    if ((rc = make_landing(f, l)) != 0 || (rc = make_queues(f, l)) != 0) {
         return rc;
     }
-    return lane_connect(f, l, &self);
+    return lane_connect(f, l);
 }
 
 void ib_lane_unmake(struct ib_flush *f, struct ib_lane *l, int keep)

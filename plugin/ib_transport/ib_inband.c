@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/r2_pages.h"
+#include "ib_rc.h"
 
 #define SLOTS      (IB_INBAND_RECVS + IB_INBAND_SENDS)
 #define POOL_LEN   ((size_t)SLOTS * IB_INBAND_MESSAGE)
@@ -21,7 +22,6 @@
 #define TIMEOUT   18
 #define RETRY     2
 #define RNR_TIMER 20 /* 10.24 ms; IBTA table 45 */
-#define RNR_RETRY 7
 
 static uint8_t *slot_mem(const struct ib_inband_pool *pool, int slot)
 {
@@ -117,64 +117,35 @@ int ib_inband_create(struct ib_inband_qp *q, const struct ib_inband_pool *pool,
         .recv_cq = pool->cq,
         .srq = pool->srq,
         .cap = {.max_send_wr = IB_INBAND_QP_SENDS, .max_send_sge = 1, .max_recv_sge = 1}};
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = nics->nic[nic].port};
-    struct ib_addr addr;
 
-    ib_nic_addr_get(nics, nic, &addr);
     *q = (struct ib_inband_qp){.psn = psn & 0xffffff};
     q->qp = v->create_qp(nics->nic[nic].pd, &init);
     if (q->qp == NULL) {
         return errno ? errno : ENOMEM;
     }
     q->qpn = q->qp->qp_num;
-    attr.pkey_index = addr.pkey_index;
-    return ib_verbs_err(v->modify_qp(
-        q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    return ib_rc_init(nics, nic, q->qp, 0);
 }
 
 int ib_inband_connect(struct ib_inband_qp *q, struct ib_nics *nics, int nic,
                       const struct ib_addr *port, uint32_t qpn, uint32_t psn)
 {
-    const struct ib_verbs *v = nics->v;
-    struct ib_link l = {.nics = nics, .cfg = nics->cfg};
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                               .dest_qp_num = qpn,
-                               .rq_psn = psn & 0xffffff,
-                               .max_dest_rd_atomic = 0,
-                               .min_rnr_timer = RNR_TIMER};
-    struct ib_addr local;
-    int rc;
+    struct ib_rc attr = {.psn = q->psn,
+                         .rnr_timer = RNR_TIMER,
+                         .rnr_retry = IB_RC_RNR_RETRY,
+                         .timeout = TIMEOUT,
+                         .retry_cnt = RETRY};
+    struct ib_rc_peer remote = {.port = port, .qpn = qpn, .psn = psn};
+    int rc = ib_rc_connect(nics, nic, q->qp, &attr, &remote);
 
-    ib_nic_addr_get(nics, nic, &local);
-    attr.path_mtu = local.mtu < port->mtu ? local.mtu : port->mtu;
-    ib_link_ah_fill(&l, &local, port, &attr.ah_attr);
-    attr.ah_attr.port_num = nics->nic[nic].port;
-    rc = ib_verbs_err(v->modify_qp(q->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                       IBV_QP_MIN_RNR_TIMER));
-    if (rc != 0) {
-        return rc;
-    }
-    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-                                .timeout = TIMEOUT,
-                                .retry_cnt = RETRY,
-                                .rnr_retry = RNR_RETRY,
-                                .sq_psn = q->psn,
-                                .max_rd_atomic = 0};
-    rc = ib_verbs_err(v->modify_qp(q->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
     q->up = rc == 0;
     return rc;
 }
 
 void ib_inband_quiet(struct ib_inband_qp *q, const struct ib_nics *nics)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-
     if (q->qp) {
-        nics->v->modify_qp(q->qp, &attr, IBV_QP_STATE); /* where that fails RC stops by itself */
+        (void)ib_rc_error(nics, q->qp); /* where that fails RC stops by itself */
     }
     q->up = 0;
 }

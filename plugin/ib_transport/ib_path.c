@@ -7,6 +7,7 @@
 #include "base/r2_log.h"
 #include "base/r2_pages.h"
 #include "ib_fence_proof.h"
+#include "ib_rc.h"
 #include "ib_transport/verbs/ib_gid.h"
 
 /* Slots kept beyond what data may use: one marker in either queue (P16.3). */
@@ -85,24 +86,6 @@ static int create_qp(struct ib_link *l, struct ib_path *p)
     }
     p->max_inline = attr.cap.max_inline_data;
     return 0;
-}
-
-static int qp_to_init(struct ib_link *l, struct ib_path *p)
-{
-    struct ib_addr addr;
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT,
-        .port_num = path_nic(l, p)->port,
-        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
-    };
-
-    ib_nic_addr_get(l->nics, p->nic, &addr);
-    if (addr.mtu == 0) {
-        return EADDRNOTAVAIL; /* it never had one: nobody could be told where it is */
-    }
-    attr.pkey_index = addr.pkey_index;
-    return ib_verbs_err(l->nics->v->modify_qp(
-        p->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 }
 
 /* On the worker, not through the cache of registrations: that one is called by threads which no
@@ -218,33 +201,11 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     if ((rc = create_qp(l, p)) != 0) {
         return rc;
     }
-    if ((rc = qp_to_init(l, p)) == 0) {
+    if ((rc = ib_rc_init(l->nics, p->nic, p->qp,
+                         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE)) == 0) {
         ece_read(l, p);
     }
     return rc;
-}
-
-void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local,
-                     const struct ib_addr *peer, struct ibv_ah_attr *ah)
-{
-    int ib = local->link_layer == IBV_LINK_LAYER_INFINIBAND;
-    int far = ib && ib_gid_subnet(local->gid) != ib_gid_subnet(peer->gid);
-
-    ah->port_num = 0;
-    ah->sl = (uint8_t)(l->cfg->ib_sl >= 0                    ? l->cfg->ib_sl
-                       : ib && l->traffic_class <= IB_SL_MAX ? l->traffic_class
-                                                             : 0);
-    ah->dlid = far && ib_gid_flid(peer->gid) ? ib_gid_flid(peer->gid) : peer->lid;
-    if (local->link_layer == IBV_LINK_LAYER_ETHERNET || peer->lid == 0 || far || local->grh ||
-        (ib && l->cfg->ib_is_global)) {
-        ah->is_global = 1;
-        memcpy(ah->grh.dgid.raw, peer->gid, 16);
-        ah->grh.sgid_index = local->gid_index;
-        ah->grh.hop_limit = 255;
-        ah->grh.traffic_class = (uint8_t)(l->cfg->ib_tc >= 0 ? l->cfg->ib_tc
-                                          : ib               ? 0
-                                                             : l->traffic_class);
-    }
 }
 
 /* Once per process: what follows is silence, of which the log would not know the reason. */
@@ -265,38 +226,21 @@ static void check_subnets(const struct ib_nic *nic, const struct ib_addr *local,
 
 int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_addr *peer)
 {
-    const struct ib_verbs *v = l->nics->v;
+    struct ib_rc rc_attr = {.psn = p->psn,
+                            .reads = 1,
+                            .rnr_timer = IB_RC_RNR_TIMER,
+                            .rnr_retry = IB_RC_RNR_RETRY,
+                            .timeout = (uint8_t)l->cfg->ib_timeout,
+                            .retry_cnt = (uint8_t)l->cfg->ib_retry_cnt,
+                            .traffic_class = l->traffic_class};
+    struct ib_rc_peer remote = {.port = &peer->port, .qpn = peer->qpn, .psn = peer->psn};
     struct ib_addr local;
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
     int rc;
 
     ece_use(l, p, &peer->ece);
     ib_nic_addr_get(l->nics, p->nic, &local);
-    attr.path_mtu = local.mtu < peer->port.mtu ? local.mtu : peer->port.mtu;
-    attr.dest_qp_num = peer->qpn;
-    attr.rq_psn = peer->psn & 0xffffff;
-    attr.max_dest_rd_atomic = 1;
-    attr.min_rnr_timer = 12;
     check_subnets(path_nic(l, p), &local, &peer->port);
-    ib_link_ah_fill(l, &local, &peer->port, &attr.ah_attr);
-    attr.ah_attr.port_num = path_nic(l, p)->port;
-    rc = ib_verbs_err(v->modify_qp(p->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                       IBV_QP_MIN_RNR_TIMER));
-    if (rc != 0) {
-        return rc;
-    }
-    memset(&attr, 0, sizeof(attr));
-    attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = (uint8_t)l->cfg->ib_timeout;
-    attr.retry_cnt = (uint8_t)l->cfg->ib_retry_cnt;
-    attr.rnr_retry = 7;
-    attr.sq_psn = p->psn;
-    attr.max_rd_atomic = 1;
-    rc = ib_verbs_err(v->modify_qp(p->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+    rc = ib_rc_connect(l->nics, p->nic, p->qp, &rc_attr, &remote);
     if (rc == 0 && p->ece.vendor) {
         ece_read(l, p); /* what of it is in use */
     }
@@ -383,9 +327,7 @@ void ib_path_destroy(struct ib_link *l, struct ib_path *p)
 
 int ib_path_error(struct ib_link *l, struct ib_path *p)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-
-    return ib_verbs_err(l->nics->v->modify_qp(p->qp, &attr, IBV_QP_STATE));
+    return ib_rc_error(l->nics, p->qp);
 }
 
 static int mark_recv(struct ib_path *p)

@@ -47,8 +47,6 @@ struct ib_fault_info {
     int err; /* errno, for IB_FAULT_CALL */
 };
 
-#define IB_SL_MAX 15 /* service levels of InfiniBand: 4 bits */
-
 /*
  * Counters that the watchdog reads from the service thread without the gate: written by the gate
  * holder alone, relaxed at both ends, since a stale value costs one tick.
@@ -215,15 +213,6 @@ static inline uint64_t ib_link_context(uint32_t conn_id, int p, uint32_t inc)
 void ib_link_wc_fault(struct ib_link *l, int p, const struct ibv_wc *wc);
 /* Reports a failed call. */
 void ib_link_call_fault(struct ib_link *l, int p, int err);
-
-/*
- * Fills the address part of INIT -> RTR but for the port: @peer as reached from @local. A class
- * that the environment names goes before that of the communicator, as in NCCL. A packet of
- * InfiniBand for another subnet has a GRH and goes to the LID under which the routers announce that
- * subnet (FLID); with any other LID it would come to a port of this one. Pure.
- */
-void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local,
-                     const struct ib_addr *peer, struct ibv_ah_attr *ah);
 
 /*
  * Of ib_path.open. Where acks do not go round, S asks for exactly ONE: one comparison, as for not

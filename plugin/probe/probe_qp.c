@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "ib_transport/ib_rc.h"
+
 /*
  * RC's own time-out, 1.07 s, only ends what the watch has long given up: lost packets show as
  * sequence errors of the next probe. Monitors of whole fleets count time-outs of the transport
@@ -19,16 +21,7 @@ int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t 
         .qp_type = IBV_QPT_RC,
         .cap = {
             .max_send_wr = PROBE_QP_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                               .port_num = n->port,
-                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
-                                                  (q->reads ? IBV_ACCESS_REMOTE_READ : 0)};
-    struct ib_addr addr;
 
-    ib_nic_addr_get(nics, nic, &addr);
-    if (addr.mtu == 0) {
-        return EADDRNOTAVAIL; /* it never had one: nobody could be told where it is */
-    }
     q->out = 0;
     q->psn = psn & 0xffffff;
     q->cq = v->create_cq(n->ctx, PROBE_QP_DEPTH, NULL, NULL, 0);
@@ -40,55 +33,29 @@ int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t 
     if (q->qp == NULL) {
         return errno ? errno : ENOMEM;
     }
-    attr.pkey_index = addr.pkey_index;
-    return ib_verbs_err(v->modify_qp(
-        q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    return ib_rc_init(nics, nic, q->qp,
+                      IBV_ACCESS_REMOTE_WRITE | (q->reads ? IBV_ACCESS_REMOTE_READ : 0));
 }
 
 int probe_qp_connect(struct probe_qp *q, struct ib_nics *nics, int nic,
                      const struct ib_path_addr *peer)
 {
-    const struct ib_verbs *v = nics->v;
-    struct ib_link l = {.nics = nics, .cfg = nics->cfg};
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                               .dest_qp_num = peer->qpn,
-                               .rq_psn = peer->psn & 0xffffff,
-                               .max_dest_rd_atomic = 1,
-                               .min_rnr_timer = 12};
-    struct ib_addr local;
-    int rc;
+    struct ib_rc rc = {.psn = q->psn,
+                       .reads = 1,
+                       .rnr_timer = IB_RC_RNR_TIMER,
+                       .rnr_retry = IB_RC_RNR_RETRY,
+                       .timeout = PROBE_QP_TIMEOUT,
+                       .retry_cnt = PROBE_IB_RETRY};
+    struct ib_rc_peer remote = {.port = &peer->port, .qpn = peer->qpn, .psn = peer->psn};
 
-    ib_nic_addr_get(nics, nic, &local);
-    attr.path_mtu = local.mtu < peer->port.mtu ? local.mtu : peer->port.mtu;
-    ib_link_ah_fill(&l, &local, &peer->port, &attr.ah_attr);
-    attr.ah_attr.port_num = nics->nic[nic].port;
-    rc = ib_verbs_err(v->modify_qp(q->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                       IBV_QP_MIN_RNR_TIMER));
-    if (rc != 0) {
-        return rc;
-    }
-    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-                                .timeout = PROBE_QP_TIMEOUT,
-                                .retry_cnt = PROBE_IB_RETRY,
-                                .rnr_retry = 7,
-                                .sq_psn = q->psn,
-                                .max_rd_atomic = 1};
-    return ib_verbs_err(v->modify_qp(q->qp, &attr,
-                                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                         IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                         IBV_QP_MAX_QP_RD_ATOMIC));
+    return ib_rc_connect(nics, nic, q->qp, &rc, &remote);
 }
 
 void probe_qp_quiet(struct probe_qp *q, const struct ib_nics *nics)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-
     if (q->qp) {
-        nics->v->modify_qp(
-            q->qp, &attr,
-            IBV_QP_STATE); /* where that fails the transport stops by itself, after two time-outs */
+        /* where that fails the transport stops by itself, after two time-outs */
+        (void)ib_rc_error(nics, q->qp);
     }
 }
 

@@ -21,11 +21,11 @@
 #include "r2_setup.h"
 #include "telemetry/r2_report.h"
 
-#define MS(x)     ((uint64_t)(x)*1000000)
-#define COPY_POLL MS(1)
+#define COPY_POLL R2_MS(1)
 #define TELL_AFTER                                                                                 \
-    MS(250) /* NCCL closes what has ended, as a rule; and the peer may find a reason of its own */
-#define TELL_MOST MS(1000)
+    R2_MS(250) /* NCCL closes what has ended, as a rule; and the peer may find a reason of its own \
+                */
+#define TELL_MOST R2_MS(1000)
 
 const char *r2_close_name(enum r2_close state)
 {
@@ -76,7 +76,7 @@ static uint64_t send_again(struct r2_comm *c, uint64_t now)
         r2_close_send_bye(c);
         c->repeat.at = now + c->repeat.interval;
         c->repeat.interval =
-            c->repeat.interval < MS(40) ? c->repeat.interval * 2 : c->repeat.interval;
+            c->repeat.interval < R2_MS(40) ? c->repeat.interval * 2 : c->repeat.interval;
     }
     return c->repeat.at;
 }
@@ -116,7 +116,7 @@ uint64_t r2_close_notify(struct r2_comm *c, uint64_t now)
     if (c->end->ended_at == 0) {
         c->end->ended_at = now;
         c->repeat.at = now + TELL_AFTER;
-        c->repeat.interval = MS(c->inst->cfg.t_repeat_ms);
+        c->repeat.interval = R2_MS(c->inst->cfg.t_repeat_ms);
     }
     if (now >= c->repeat.at && is_quiet(c)) {
         send_bye(c, 1);
@@ -221,7 +221,7 @@ static int over(const struct r2_comm *c, uint64_t now)
         return 1;
     }
     return !c->inst->oob->ops->peer_is_up(c->peer->oob) &&
-           r2_elapsed(now, contact) >= MS(c->inst->cfg.t_linger_ms);
+           r2_elapsed(now, contact) >= R2_MS(c->inst->cfg.t_linger_ms);
 }
 
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
@@ -248,7 +248,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
         return UINT64_MAX; /* the jobs' ends kick */
     }
     if (c->tx && !ib_send_stage_end(c->tx, r2_elapsed(now, c->end->closed_at) >=
-                                               MS(c->inst->cfg.t_dead_ms))) {
+                                               R2_MS(c->inst->cfg.t_dead_ms))) {
         return now + COPY_POLL; /* an abort: copies run still */
     }
     if (!r2_comm_leaves(c)) {

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/r2_fnv.h"
 #include "base/r2_log.h"
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
+#include "ib_transport/ib_rc.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/probe_line.h"
 #include "r2_close.h"
@@ -36,13 +38,7 @@ _Static_assert(sizeof(struct r2_oob_name) == 56, "name in the handle");
 
 static uint32_t handle_check(const struct r2_handle *h)
 {
-    const uint8_t *b = (const uint8_t *)h;
-    uint32_t x = 2166136261u;
-
-    for (size_t i = 0; i < offsetof(struct r2_handle, check); i++) {
-        x = (x ^ b[i]) * 16777619u;
-    }
-    return x;
+    return r2_fnv_add(R2_FNV_BASIS, h, offsetof(struct r2_handle, check));
 }
 
 /* --- devices --- */

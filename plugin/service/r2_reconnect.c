@@ -16,12 +16,12 @@
 #include "r2_setup.h"
 #include "telemetry/r2_report.h"
 
-#define MS(x) ((uint64_t)(x)*1000000)
 #define OPEN_LIMIT                                                                                 \
-    MS(5000) /* an exchange that takes longer is given up: the next one takes the next number */
-#define AGAIN_MIN  MS(1000) /* after an exchange that failed, and never longer than T_return */
-#define AGAIN_MAX  300      /* x that */
-#define AGAIN_LAST 4        /* x that, where no path is left */
+    R2_MS(5000) /* an exchange that takes longer is given up: the next one takes the next number   \
+                 */
+#define AGAIN_MIN  R2_MS(1000) /* after an exchange that failed, and never longer than T_return */
+#define AGAIN_MAX  300         /* x that */
+#define AGAIN_LAST 4           /* x that, where no path is left */
 
 static const char *const names[R2_RET_COUNT] = {"none",         "R building", "R said",
                                                 "R connecting", "S building", "S said"};
@@ -54,7 +54,7 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
     c->inst->reconnect.builds[c->link.path[p].nic] += (uint16_t)(builds(to) - builds(r->state));
     r->state = to;
     r->send_at = 0;
-    r->interval = MS(c->inst->cfg.t_repeat_ms);
+    r->interval = R2_MS(c->inst->cfg.t_repeat_ms);
 }
 
 /* Nothing begins or goes on any more: what is open is put away by close. */
@@ -82,7 +82,7 @@ static uint64_t repeat(struct r2_comm *c, int p, enum fo_type type, uint64_t now
     if (now >= r->send_at) {
         send(c, p, type);
         r->send_at = now + r->interval;
-        r->interval = r->interval < MS(100) ? 2 * r->interval : r->interval;
+        r->interval = r->interval < R2_MS(100) ? 2 * r->interval : r->interval;
     }
     return r->send_at;
 }
@@ -136,7 +136,7 @@ static void next_incarnation(struct r2_comm *c, int p, uint32_t inc, uint64_t no
     r2_report_incarnation_over(c, p);
     r->old = *path;
     r->has_old = 1;
-    r->old_until = now + MS(c->inst->cfg.t_packet_ms);
+    r->old_until = now + R2_MS(c->inst->cfg.t_packet_ms);
     r->since = now;
     r->refused = 0;
     *path = (struct ib_path){
@@ -164,7 +164,7 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
     struct r2_ret *r = &c->ret->path[p];
     const struct ib_path *path = &c->link.path[p];
     struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
-    uint64_t base = MS(c->inst->cfg.t_return_ms), most;
+    uint64_t base = R2_MS(c->inst->cfg.t_return_ms), most;
 
     R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->link.path[p].inc, why);
     if (r->state == R2_RET_S_BUILD) {

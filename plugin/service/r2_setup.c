@@ -32,8 +32,6 @@
 #include "r2_conn.h"
 #include "r2_peer.h"
 
-#define MS(x) ((uint64_t)(x)*1000000)
-
 static const char *const setup_names[R2_SETUP_COUNT] = {
     "new",     "requested",  "building", "confirmed", "building",
     "offered", "connecting", "done",     "failed",
@@ -70,7 +68,7 @@ static void setup_move(struct r2_comm *c, enum r2_setup to)
     }
     R2_TRACE("%s set-up %s -> %s", c->label, r2_setup_name(from), r2_setup_name(to));
     c->repeat.at = 0;
-    c->repeat.interval = MS(c->inst->cfg.t_repeat_ms);
+    c->repeat.interval = R2_MS(c->inst->cfg.t_repeat_ms);
     atomic_store_explicit(&c->setup, to,
                           memory_order_release); /* pairs with the acquire in connect */
 }
@@ -519,7 +517,7 @@ static uint64_t step_build(struct r2_comm *c, uint64_t now)
         make_rep(c);
         setup_move(c, R2_SETUP_R_REP);
         send_rep(c);
-        return c->start->since + MS(c->inst->cfg.t_connect_ms);
+        return c->start->since + R2_MS(c->inst->cfg.t_connect_ms);
     }
     if (c->flush.lane) {
         ib_flush_open(c->flush.lane, up);
@@ -557,14 +555,14 @@ static uint64_t step_send(struct r2_comm *c, uint64_t now)
         }
         c->repeat.at = now + c->repeat.interval;
         c->repeat.interval =
-            c->repeat.interval < MS(40) ? c->repeat.interval * 2 : c->repeat.interval;
+            c->repeat.interval < R2_MS(40) ? c->repeat.interval * 2 : c->repeat.interval;
     }
     return c->repeat.at;
 }
 
 uint64_t r2_setup_step(struct r2_comm *c, uint64_t now)
 {
-    uint64_t limit = c->start->since + MS(c->inst->cfg.t_connect_ms);
+    uint64_t limit = c->start->since + R2_MS(c->inst->cfg.t_connect_ms);
 
     if (now >= limit) {
         r2_setup_fail(c, "not done within NCCL_R2_CONNECT=%lld ms, peer %s",

@@ -6,8 +6,7 @@
 #include "r2_reconnect.h"
 #include "r2_setup.h"
 
-#define MS(x)          ((uint64_t)(x)*1000000)
-#define BUILD_LIMIT_NS MS(3000) /* a device that brings no job back for so long hangs */
+#define BUILD_LIMIT_NS R2_MS(3000) /* a device that brings no job back for so long hangs */
 #define BUILD_SHARE                                                                                \
     4 /* of NCCL_R2_CONNECT a step of set-up may take so much, and 3 s; there are three */
 
@@ -71,7 +70,7 @@ static uint64_t worth_until(const struct r2_comm *c, int p)
     uint64_t alive = c->inst->jobs.alive[c->inst->nics.nic[c->link.path[p].nic].device_index];
     uint64_t hung =
         (alive > c->start->build_since ? alive : c->start->build_since) + BUILD_LIMIT_NS;
-    uint64_t share = MS(c->inst->cfg.t_connect_ms) / BUILD_SHARE;
+    uint64_t share = R2_MS(c->inst->cfg.t_connect_ms) / BUILD_SHARE;
     uint64_t most = c->start->build_since + (share > BUILD_LIMIT_NS ? share : BUILD_LIMIT_NS);
 
     return hung < most ? hung : most;

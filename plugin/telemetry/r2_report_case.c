@@ -10,13 +10,12 @@
 #include "probe/health/r2_watch.h"
 #include "r2_report_int.h"
 
-#define MS(x)       ((uint64_t)(x)*1000000)
-#define JOIN        MS(1000) /* what fails later over the same NIC is another case */
-#define QUIET       MS(50) /* stragglers: a case is complete when nothing came to it for so long */
-#define BACK_QUIET  MS(300)
-#define BACK_LONG   MS(2000)
-#define STALL_WARN  MS(60000) /* between two warnings about one NIC */
-#define SWITCH_LONG MS(10000) /* it is said by then with what is known */
+#define JOIN        R2_MS(1000) /* what fails later over the same NIC is another case */
+#define QUIET       R2_MS(50) /* stragglers: a case is complete when nothing came to it for so long */
+#define BACK_QUIET  R2_MS(300)
+#define BACK_LONG   R2_MS(2000)
+#define STALL_WARN  R2_MS(60000) /* between two warnings about one NIC */
+#define SWITCH_LONG R2_MS(10000) /* it is said by then with what is known */
 
 /* Words of a cause; the rank of what tells most. */
 static const struct {
@@ -125,7 +124,7 @@ static void stall_begin(struct r2_comm *c, int p, struct r2_report_case *k)
         return;
     }
     silent = probe_watch_silence(&c->watch->path[p], c->inst->watch.clock);
-    if (silent > MS(c->inst->cfg.t_suspect_ms) / 2) { /* less is within the ticks of the watch */
+    if (silent > R2_MS(c->inst->cfg.t_suspect_ms) / 2) { /* less is within the ticks of the watch */
         from -= silent < from ? silent : from;
     }
     c->seen.stall_from = from;

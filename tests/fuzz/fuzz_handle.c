@@ -5,6 +5,7 @@
  */
 #include "fuzz_rig.h"
 
+#include "plugin/base/r2_fnv.h"
 #include "plugin/base/r2_log.h"
 
 #define HANDLES   4
@@ -21,14 +22,11 @@ struct run {
     int begun;
 };
 
-/* FNV-1a, as the plugin's: who can change a handle can do that, too. */
+/* Who can change a handle can do that, too. */
 static void check_mend(uint8_t *h)
 {
-    uint32_t x = 2166136261u;
+    uint32_t x = r2_fnv_add(R2_FNV_BASIS, h, CHECK_AT);
 
-    for (int i = 0; i < CHECK_AT; i++) {
-        x = (x ^ h[i]) * 16777619u;
-    }
     memcpy(h + CHECK_AT, &x, sizeof(x));
 }
 

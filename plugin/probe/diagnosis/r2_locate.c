@@ -17,13 +17,12 @@
 #include "r2_gossip.h"
 #include "r2_verdict.h"
 
-#define MS(x)     ((uint64_t)(x)*1000000)
-#define REPORT_NS MS(2000)  /* a process that says nothing for so long counts as silent */
-#define KEPT_NS   MS(10000) /* a decided case answers the peer for so long */
-#define HELD_NS   MS(500)   /* an undecided verdict waits so long for a better one */
-#define MOMENT_NS MS(250)   /* ... one of a silence for the pair to answer after all */
+#define REPORT_NS R2_MS(2000)  /* a process that says nothing for so long counts as silent */
+#define KEPT_NS   R2_MS(10000) /* a decided case answers the peer for so long */
+#define HELD_NS   R2_MS(500)   /* an undecided verdict waits so long for a better one */
+#define MOMENT_NS R2_MS(250)   /* ... one of a silence for the pair to answer after all */
 #define HELD_MOST                                                                                  \
-    MS(4000) /* ... since it was opened, where a probe is still out: a busy NIC is given up to     \
+    R2_MS(4000) /* ... since it was opened, where a probe is still out: a busy NIC is given up to  \
                 2 s */
 #define SAY_MOST 20 /* x T_repeat */
 
@@ -135,7 +134,7 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
     k->opened = inst->watch.clock;
     k->own_until = k->opened + r2_locate_limit(inst, pair);
     k->report_until = k->opened + REPORT_NS;
-    k->send_interval = MS(inst->cfg.t_repeat_ms);
+    k->send_interval = R2_MS(inst->cfg.t_repeat_ms);
     k->peer_guid = pair ? pair->far.guid : 0;
     k->peer_port = pair ? pair->far.port : 0;
     k->lives = pair ? pair->heal.lives : 0;
@@ -221,7 +220,7 @@ static void send_case(struct r2_inst *inst, struct r2_case *k, uint64_t now)
     int due = now >= k->send_at, request = due && !k->all_of_peer && k->state != R2_CASE_DECIDED;
     union fo_body b = {
         .locate = {.nic = k->nic, .peer_nic = k->peer_nic, .id = k->id, .for_id = k->peer_id}};
-    uint64_t most = SAY_MOST * MS(inst->cfg.t_repeat_ms);
+    uint64_t most = SAY_MOST * R2_MS(inst->cfg.t_repeat_ms);
 
     b.locate.end = k->facts.local;
     b.locate.direct = k->direct.outcome;

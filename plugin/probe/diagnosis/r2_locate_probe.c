@@ -13,14 +13,14 @@
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_watch.h"
 
-#define MS(x)   ((uint64_t)(x)*1000000)
-#define OWN_MIN MS(250) /* own probes; longer where the probes' own limits are */
+#define OWN_MIN R2_MS(250) /* own probes; longer where the probes' own limits are */
 #define OWN_MAX                                                                                    \
-    MS(2000) /* what the pair of a busy NIC has not answered by then may come later: HELD_MOST in  \
-                r2_locate.c */
-#define ASKED_NS MS(1000) /* a pair that was given up within that time has been probed */
+    R2_MS(2000) /* what the pair of a busy NIC has not answered by then may come later: HELD_MOST  \
+                in r2_locate.c */
+#define ASKED_NS R2_MS(1000) /* a pair that was given up within that time has been probed */
 #define TOGETHER_NS                                                                                \
-    MS(1000) /* two pairs whose last signs of life lie no further apart failed at the same time */
+    R2_MS(1000) /* two pairs whose last signs of life lie no further apart failed at the same time \
+                 */
 
 enum probe_port r2_locate_port(const struct r2_inst *inst, int nic)
 {
@@ -158,7 +158,7 @@ static void probe_more(struct r2_inst *inst, struct r2_case *k)
 
 uint64_t r2_locate_limit(const struct r2_inst *inst, const struct r2_pair *pair)
 {
-    uint64_t probe = pair && pair->probe.limit ? pair->probe.limit : MS(inst->cfg.t_probe_ms);
+    uint64_t probe = pair && pair->probe.limit ? pair->probe.limit : R2_MS(inst->cfg.t_probe_ms);
 
     return 4 * probe < OWN_MIN ? OWN_MIN : 4 * probe < OWN_MAX ? 4 * probe : OWN_MAX;
 }

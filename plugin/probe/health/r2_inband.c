@@ -7,25 +7,24 @@
 #include "r2_pair.h"
 #include "r2_pair_int.h"
 
-#define MS(x)     ((uint64_t)(x)*1000000)
 #define PAIRS_MAX 64 /* of one peer that are chosen from */
 #define TAKEN_MAX                                                                                  \
     8 /* pieces that a NIC of the peer's has taken without a message from it; behind that ... */
 #define TAKEN_WAIT_NS                                                                              \
-    MS(1000) /* ... one message in so long: a process that stands still takes none of its buffers  \
-                back */
+    R2_MS(1000) /* ... one message in so long: a process that stands still takes none of its       \
+                buffers back */
 #define ROW_NS(inst)                                                                               \
-    (40 * MS((inst)->cfg.t_repeat_ms)) /* messages that are further apart are no row; in one the   \
-                                          question is put again */
+    (40 * R2_MS((inst)->cfg.t_repeat_ms)) /* messages that are further apart are no row; in one    \
+                                          the question is put again */
 #define DEAF                                                                                       \
     1 /* beside a message: who sends it has heard nothing by the channel; else the word is an      \
          answer in kind */
-#define MEND_MIN_NS MS(100)
-#define MEND_MAX_NS MS(10000)
+#define MEND_MIN_NS R2_MS(100)
+#define MEND_MAX_NS R2_MS(10000)
 #define KNOWN_NS                                                                                   \
-    MS(1000) /* a pair that has brought a message is taken to carry them for so long               \
-              */
-#define LOG_AFTER_NS MS(1000) /* a channel that does not answer for so long is said */
+    R2_MS(1000) /* a pair that has brought a message is taken to carry them for so long            \
+                 */
+#define LOG_AFTER_NS R2_MS(1000) /* a channel that does not answer for so long is said */
 
 static int usable_nic(const struct r2_inst *inst, int nic)
 {
@@ -228,7 +227,7 @@ void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t n
 static int unanswered(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now)
 {
     return peer->channel.owed_since && peer->channel.requested_since &&
-           r2_elapsed(now, peer->channel.requested_since) >= MS(inst->cfg.t_repeat_ms);
+           r2_elapsed(now, peer->channel.requested_since) >= R2_MS(inst->cfg.t_repeat_ms);
 }
 
 void r2_inband_request(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
@@ -239,7 +238,7 @@ void r2_inband_request(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 
     if (pair == NULL || peer->channel.lost || peer->channel.owed_since == 0 ||
         r2_elapsed(now, peer->channel.owed_at) > ROW_NS(inst) ||
-        r2_elapsed(now, peer->channel.owed_since) < MS(inst->cfg.t_repeat_ms) ||
+        r2_elapsed(now, peer->channel.owed_since) < R2_MS(inst->cfg.t_repeat_ms) ||
         (peer->channel.requested_since &&
          r2_elapsed(now, peer->channel.requested_at) < ROW_NS(inst))) {
         return;

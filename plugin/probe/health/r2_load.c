@@ -9,8 +9,7 @@
 #include "r2_pair.h"
 #include "r2_watch.h"
 
-#define MS(x)  ((uint64_t)(x)*1000000)
-#define LATELY MS(1000) /* who receives over a path is taken to go on with it */
+#define LATELY R2_MS(1000) /* who receives over a path is taken to go on with it */
 
 /* --- counting --- */
 
@@ -230,7 +229,7 @@ uint64_t r2_load_done_at(const struct r2_pair *pair)
 static enum probe_activity end_of(const struct r2_pair *pair, const struct probe_track *t,
                                   uint64_t clock)
 {
-    uint64_t t_suspect = MS(pair->inst->cfg.t_suspect_ms),
+    uint64_t t_suspect = R2_MS(pair->inst->cfg.t_suspect_ms),
              lump = 2 * probe_load_expect(&t->last, t->last.front);
     uint64_t slack = t_suspect - t_suspect / 4;
 
@@ -241,9 +240,9 @@ uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock)
 {
     const struct r2_config *cfg = &pair->inst->cfg;
     struct probe_case c = {.from = pair->probe.from,
-                           .t_probe = MS(cfg->t_probe_ms),
+                           .t_probe = R2_MS(cfg->t_probe_ms),
                            .limit = pair->probe.limit,
-                           .most = MS(cfg->t_stuck_ms)};
+                           .most = R2_MS(cfg->t_stuck_ms)};
 
     if (clock < c.from + c.limit) {
         return c.from + c.limit; /* never sooner: what moves is not looked at yet */

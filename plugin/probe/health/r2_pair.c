@@ -12,10 +12,9 @@
 #include "r2_loopback.h"
 #include "r2_pair_int.h"
 
-#define MS(x) ((uint64_t)(x)*1000000)
 #define AGAIN_MIN_NS                                                                               \
-    MS(100) /* between two attempts to make a queue pair that does not come to stand */
-#define AGAIN_MAX_NS MS(10000)
+    R2_MS(100) /* between two attempts to make a queue pair that does not come to stand */
+#define AGAIN_MAX_NS R2_MS(10000)
 
 static const char *const state_names[R2_PAIR_STATES] = {
     "new", "building", "open", "connecting", "connected", "broken", "dead", "destroying"};
@@ -44,7 +43,7 @@ void r2_pair_move(struct r2_pair *pair, enum r2_pair_state to)
     pair->build.state = to;
     r2_pair_probe_move(pair, R2_PROBE_IDLE);
     pair->announce.repeat.at = 0;
-    pair->announce.repeat.interval = MS(pair->inst->cfg.t_repeat_ms);
+    pair->announce.repeat.interval = R2_MS(pair->inst->cfg.t_repeat_ms);
 }
 
 /* --- jobs --- */

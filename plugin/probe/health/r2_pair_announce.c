@@ -10,10 +10,9 @@
 #include "r2_pair_int.h"
 #include "r2_probation.h"
 
-#define MS(x)      ((uint64_t)(x)*1000000)
-#define SAY_MAX_NS MS(10000)
+#define SAY_MAX_NS R2_MS(10000)
 #define STILL_NS                                                                                   \
-    MS(100) /* a probe that is out for longer will not be answered before RC's time-out */
+    R2_MS(100) /* a probe that is out for longer will not be answered before RC's time-out */
 
 int r2_pair_ready(const struct r2_pair *pair)
 {
@@ -124,7 +123,7 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
         r2_pair_probe_move(pair, R2_PROBE_GOOD);
         pair->probe.loops = pair->inst->diagnosis.loop[pair->nic].questions;
         r2_loopback_probe(pair->inst, pair->nic, pair->inst->watch.clock,
-                          MS(pair->inst->cfg.t_probe_ms));
+                          R2_MS(pair->inst->cfg.t_probe_ms));
     }
     pair->announce.owes |= m->flags & FO_PROBE_REQUEST;
     if ((m->flags & FO_PROBE_REQUEST) && pair->probe.greeted && r2_pair_ready(pair) &&

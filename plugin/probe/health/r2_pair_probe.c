@@ -13,13 +13,12 @@
 #include "r2_pair_int.h"
 #include "r2_probation.h"
 
-#define MS(x)        ((uint64_t)(x)*1000000)
 #define MEASURE_FADE 8
 #define CROSS_PROBE                                                                                \
     8 /* x T_probe: a cross pair's first answer; then its queue pair is stopped, long before RC's  \
          time-out, which monitors count */
 #define HURRY_NS                                                                                   \
-    MS(100) /* a probe that nobody waits for is looked after closely for so long: its time is      \
+    R2_MS(100) /* a probe that nobody waits for is looked after closely for so long: its time is   \
                measured */
 
 #define UNHURRIED_NS                                                                               \
@@ -54,7 +53,7 @@ void r2_pair_probe_move(struct r2_pair *pair, enum r2_probe_state to)
 
 static void post(struct r2_pair *pair, uint64_t clock)
 {
-    pair->probe.post_at = clock + MS(pair->inst->cfg.t_probe_ms) / 4;
+    pair->probe.post_at = clock + R2_MS(pair->inst->cfg.t_probe_ms) / 4;
     pair->probe.posted += probe_qp_post(&pair->qp) == 0;
     if (r2_pair_is_judged(pair)) {
         r2_load_tick(pair, clock);
@@ -82,7 +81,7 @@ void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
         pair->announce.answer = 1; /* the peer's process is queried, too: whether its end of the
                                       queue pair is in order */
         pair->probe.announced = 0;
-        pair->announce.repeat.interval = MS(pair->inst->cfg.t_repeat_ms);
+        pair->announce.repeat.interval = R2_MS(pair->inst->cfg.t_repeat_ms);
         pair->probe.suspect_at = clock;
         pair->probe.posted = 0;
         pair->probe.limit = limit;
@@ -357,7 +356,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
         if (r2_pair_ready(pair) && !pair->probe.greeted) {
             uint64_t limit = pair->probe.wanted       ? pair->probe.wanted
                              : r2_cross_carries(pair) ? 0
-                                                      : CROSS_PROBE * MS(inst->cfg.t_probe_ms);
+                                                      : CROSS_PROBE * R2_MS(inst->cfg.t_probe_ms);
 
             r2_probation_soon(pair);
             pair->probe.greeted = 1;

@@ -10,21 +10,20 @@
 #include "r2_pair.h"
 #include "r2_pair_int.h"
 
-#define MS(x)    ((uint64_t)(x)*1000000)
-#define PAUSE    MS(400) /* between two attempts, a quarter more or less, ... */
-#define PAUSE_OF 64      /* ... or that part of the silence so far, where it is longer, ... */
+#define PAUSE    R2_MS(400) /* between two attempts, a quarter more or less, ... */
+#define PAUSE_OF 64         /* ... or that part of the silence so far, where it is longer, ... */
 #define PAUSE_MOST                                                                                 \
-    MS(10000) /* ... and no more than this: what was away for hours is found seconds later */
+    R2_MS(10000) /* ... and no more than this: what was away for hours is found seconds later */
 #define BROKEN                                                                                     \
-    MS(1200) /* ... where none can be made: the other end is not to be kept making some */
-#define PROBES_MOST MS(750)  /* given up before RC repeats by time, which monitors count */
-#define MAKE_MOST   MS(2000) /* its queue pair is waited for */
-#define AT_ONCE     8        /* attempts over one of our NICs */
-#define SLOW_JOB    MS(100)  /* a driver that takes longer has one attempt at a time, ... */
-#define SLOW_REST   3        /* ... and rests for so many times as long */
-#define REST_MOST   MS(30000)
-#define URGENT      MS(10000) /* who has no path left waits as if for so much longer */
-#define HOLD_MAX    MS(300000)
+    R2_MS(1200) /* ... where none can be made: the other end is not to be kept making some */
+#define PROBES_MOST R2_MS(750)  /* given up before RC repeats by time, which monitors count */
+#define MAKE_MOST   R2_MS(2000) /* its queue pair is waited for */
+#define AT_ONCE     8           /* attempts over one of our NICs */
+#define SLOW_JOB    R2_MS(100)  /* a driver that takes longer has one attempt at a time, ... */
+#define SLOW_REST   3           /* ... and rests for so many times as long */
+#define REST_MOST   R2_MS(30000)
+#define URGENT      R2_MS(10000) /* who has no path left waits as if for so much longer */
+#define HOLD_MAX    R2_MS(300000)
 #define ASKS        8  /* probes per hold time */
 #define LASTING     10 /* hold times after which a return counts as lasting */
 
@@ -58,7 +57,7 @@ static bool is_trying(const struct r2_pair *pair)
 
 static uint64_t hold_of(const struct r2_pair *pair)
 {
-    uint64_t base = MS(pair->inst->cfg.t_return_ms);
+    uint64_t base = R2_MS(pair->inst->cfg.t_return_ms);
 
     return pair->heal.hold > base ? pair->heal.hold : base;
 }

@@ -13,13 +13,12 @@
 #include "r2_probation.h"
 #include "r2_stall.h"
 
-#define MS(x)          ((uint64_t)(x)*1000000)
-#define PROBE_STEP     MS(1) /* while a probe is out */
-#define WANT_MAX       MS(1000)
-#define SILENT_PROCESS MS(3000) /* words repeated up to every second went unanswered */
+#define PROBE_STEP     R2_MS(1) /* while a probe is out */
+#define WANT_MAX       R2_MS(1000)
+#define SILENT_PROCESS R2_MS(3000) /* words repeated up to every second went unanswered */
 #define STILL_STEP                                                                                 \
-    MS(1000) /* what stands still is checked so often, or four times in NCCL_R2_GIVE_UP */
-#define STILL_MIN MS(1000) /* a path that is new is given so long, whatever was before */
+    R2_MS(1000) /* what stands still is checked so often, or four times in NCCL_R2_GIVE_UP */
+#define STILL_MIN R2_MS(1000) /* a path that is new is given so long, whatever was before */
 #define QUIET_MIN                                                                                  \
     100 /* ticks without work before a path is taken off the list, which takes its gate */
 
@@ -101,7 +100,7 @@ static void give_up_last(struct r2_comm *c, int p, uint64_t silent)
 static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
 {
     const struct r2_config *cfg = &c->inst->cfg;
-    uint64_t give_up = MS(cfg->t_give_up_ms);
+    uint64_t give_up = R2_MS(cfg->t_give_up_ms);
     uint64_t still = r2_elapsed(c->inst->watch.clock, c->watch->still.since);
 
     silent = c->watch->still.since && still > silent
@@ -120,7 +119,7 @@ void r2_watch_probe(struct r2_pair *pair)
     if (inst->cfg.watchdog && !r2_pair_is_judged(pair)) {
         r2_pair_send_probe(
             pair, inst->watch.clock,
-            probe_limit(MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->probe.slowest));
+            probe_limit(R2_MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->probe.slowest));
     }
 }
 
@@ -151,8 +150,8 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     struct r2_pair *pair;
 
     r2_stall_see(c, p, silent);
-    limit =
-        probe_stuck_limit(MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout, probe_watch_expect(w, s));
+    limit = probe_stuck_limit(R2_MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout,
+                              probe_watch_expect(w, s));
     if (!may_move(c, p)) {
         last_path(c, p, silent, 2 * limit);
         return;
@@ -250,7 +249,7 @@ static int check_recv(struct r2_comm *c, int p)
         no_completion(c, p, &s);
     } else if (!waiting && c->link.path[p].sq_used) {
         w->moved = s.moved;
-        w->poll_at = c->inst->watch.clock + MS(c->inst->cfg.t_probe_ms) / 2;
+        w->poll_at = c->inst->watch.clock + R2_MS(c->inst->cfg.t_probe_ms) / 2;
     }
     return c->link.path[p].sq_used != 0;
 }
@@ -399,7 +398,7 @@ static int probe_all(struct r2_comm *c, uint64_t clock)
  */
 static void check_still(struct r2_comm *c, uint64_t clock)
 {
-    uint64_t give_up = MS(c->inst->cfg.t_give_up_ms), expect = 4 * expected(c),
+    uint64_t give_up = R2_MS(c->inst->cfg.t_give_up_ms), expect = 4 * expected(c),
              now = r2_now(c->inst);
     uint64_t least = give_up < STILL_MIN ? give_up : STILL_MIN, silent, age, barren;
     int known = probe_all(c, clock);
@@ -424,7 +423,7 @@ static void check_still(struct r2_comm *c, uint64_t clock)
 
 static void tick_still(struct r2_comm *c, uint64_t clock)
 {
-    uint64_t moved = moved_by_all(c), step = MS(c->inst->cfg.t_give_up_ms) / 4;
+    uint64_t moved = moved_by_all(c), step = R2_MS(c->inst->cfg.t_give_up_ms) / 4;
 
     step = step < STILL_STEP ? step : STILL_STEP;
 
@@ -510,7 +509,7 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     struct ib_fault_info info = {.fault = IB_FAULT_CLAIM};
     /* both clocks move in ticks of a quarter: what S announces T_suspect apart may be heard a tick
      * closer */
-    uint64_t t_claim = MS(c->inst->cfg.t_suspect_ms) - MS(c->inst->cfg.t_suspect_ms) / 4, age;
+    uint64_t t_claim = R2_MS(c->inst->cfg.t_suspect_ms) - R2_MS(c->inst->cfg.t_suspect_ms) / 4, age;
     int p = m->path;
 
     if (c->is_send || p >= c->link.npaths || c->link.path[p].inc != m->inc ||
@@ -541,7 +540,7 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
 
 void r2_watch_clock(struct r2_inst *inst, uint64_t now)
 {
-    uint64_t gone = r2_elapsed(now, inst->watch.last), most = MS(inst->cfg.t_suspect_ms) / 2;
+    uint64_t gone = r2_elapsed(now, inst->watch.last), most = R2_MS(inst->cfg.t_suspect_ms) / 2;
 
     if (inst->watch.at) {
         inst->watch.clock += gone < most ? gone : most;
@@ -551,7 +550,7 @@ void r2_watch_clock(struct r2_inst *inst, uint64_t now)
 
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
 {
-    uint64_t t_suspect = MS(inst->cfg.t_suspect_ms), step = t_suspect / 4;
+    uint64_t t_suspect = R2_MS(inst->cfg.t_suspect_ms), step = t_suspect / 4;
     int asking, ticks;
 
     if (r2_comm_first(inst) == NULL) {

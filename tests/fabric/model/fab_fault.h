@@ -62,8 +62,8 @@
  *     h0:n1 recv-kept       a receive posted in ERR is flushed only when its queue pair is moved to
  *                           ERR once more
  *
- * What the libraries of other NICs do where mlx5 leaves all to the NIC (tests/lab/fabric-vs-kernel.md),
- * as values of `provider`:
+ * What the libraries of other NICs do where mlx5 leaves all to the NIC
+ * (tests/lab/fabric-vs-kernel.md), as values of `provider`:
  *
  *     plain         posts are taken in ERR; what the NIC flushes comes behind all that it did, with
  *                   a vendor's code

@@ -1,6 +1,7 @@
 /* What newer versions of NCCL's table hand down or ask for: the traffic class of a communicator,
  * and properties of a device beyond those of version 8. */
 #include "tests/unit/watch_rig.h"
+#include "plugin/ib_transport/ib_rc.h"
 
 #include "plugin/base/r2_log.h"
 
@@ -124,20 +125,18 @@ START_TEST(infiniband_has_service_levels)
                {-1, -1, 106, 0}};
     struct ib_addr at = {.link_layer = IBV_LINK_LAYER_INFINIBAND, .lid = 3}, to = {.lid = 7};
     struct r2_config cfg;
-    struct ib_link link = {.cfg = &cfg};
     struct ibv_ah_attr ah;
 
     r2_config_defaults(&cfg);
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         cfg.ib_sl = row[i].sl;
         cfg.ib_tc = row[i].tc;
-        link.traffic_class = row[i].class;
         memset(&ah, 0, sizeof(ah));
-        ib_link_ah_fill(&link, &at, &to, &ah);
+        ib_rc_ah_fill(&cfg, row[i].class, &at, &to, &ah);
         ck_assert_msg(ah.sl == row[i].is_sl && ah.dlid == 7 && !ah.is_global, "row %u: sl %u", i,
                       ah.sl);
         to.lid = 0; /* through a router: with a GRH */
-        ib_link_ah_fill(&link, &at, &to, &ah);
+        ib_rc_ah_fill(&cfg, row[i].class, &at, &to, &ah);
         ck_assert_msg(ah.sl == row[i].is_sl && ah.is_global, "row %u: sl %u", i, ah.sl);
         ck_assert_uint_eq(ah.grh.traffic_class, row[i].tc < 0 ? 0 : row[i].tc);
         to.lid = 7;

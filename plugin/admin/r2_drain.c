@@ -130,8 +130,8 @@ void r2_drain_comm(struct r2_comm *c)
 {
     uint32_t mask = 0, avoid;
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *path = &c->conn.path[p];
 
         mask |= (uint32_t)r2_drain_has(c, p) << p;
         if (mask >> p & 1) { /* that it ends is no failure of the pair, which would have to answer
@@ -141,7 +141,7 @@ void r2_drain_comm(struct r2_comm *c)
     }
     /* a buffer that another NIC refused may be reachable over the drained one alone */
     avoid = r2_gossip_avoid(c);
-    if ((c->link.up & ~(mask | avoid)) == 0) {
+    if ((c->conn.up & ~(mask | avoid)) == 0) {
         avoid = 0; /* a word of others yields to the administrator's */
     }
     fo_drain(&c->fo, mask | avoid,

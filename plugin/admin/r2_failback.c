@@ -35,8 +35,8 @@ uint32_t r2_failback_waiting(const struct r2_comm *c)
         atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
         return 0;
     }
-    for (int p = 0; p < c->link.npaths; p++) {
-        mask |= (uint32_t)(!ib_link_up(&c->link, p) && !r2_failback_allows(c, p)) << p;
+    for (int p = 0; p < c->conn.npaths; p++) {
+        mask |= (uint32_t)(!ib_conn_up(&c->conn, p) && !r2_failback_allows(c, p)) << p;
     }
     return mask;
 }
@@ -146,7 +146,7 @@ void r2_failback_poll(struct r2_inst *inst)
 /* Own report, or the peer's. */
 static void note(struct r2_comm *c, int p)
 {
-    c->permit.inc[p] = c->link.path[p].inc;
+    c->permit.inc[p] = c->conn.path[p].inc;
     c->permit.fresh |= (uint8_t)(1u << p);
     r2_comm_kick(c);
 }
@@ -162,8 +162,8 @@ static int command_comm(struct r2_comm *c, uint32_t nics)
 {
     int n = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        if ((nics >> c->link.path[p].nic & 1) && !ib_link_up(&c->link, p)) {
+    for (int p = 0; p < c->conn.npaths; p++) {
+        if ((nics >> c->conn.path[p].nic & 1) && !ib_conn_up(&c->conn, p)) {
             note(c, p);
             announce(c, p);
             n++;
@@ -234,26 +234,26 @@ void r2_failback_on_record(struct r2_comm *c, const struct fo_failback *m)
 {
     int p = m->path;
 
-    if (p >= c->link.npaths) {
+    if (p >= c->conn.npaths) {
         return;
     }
     send(c, p, m->inc, FO_MSG_FAILBACK_OK);
-    if ((int32_t)(m->inc - c->link.path[p].inc) >= 0 && c->permit.inc[p] != c->link.path[p].inc) {
+    if ((int32_t)(m->inc - c->conn.path[p].inc) >= 0 && c->permit.inc[p] != c->conn.path[p].inc) {
         note(c, p);
     }
 }
 
 void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m)
 {
-    if (m->path < c->link.npaths && m->inc == c->permit.inc[m->path]) {
+    if (m->path < c->conn.npaths && m->inc == c->permit.inc[m->path]) {
         c->permit.unsent &= (uint8_t) ~(1u << m->path);
     }
 }
 
 void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m)
 {
-    if (m->reason == IB_FAULT_ADMIN && m->path < c->link.npaths &&
-        m->inc == c->link.path[m->path].inc) {
+    if (m->reason == IB_FAULT_ADMIN && m->path < c->conn.npaths &&
+        m->inc == c->conn.path[m->path].inc) {
         c->permit.inc[m->path] = m->inc;
     }
 }
@@ -273,7 +273,7 @@ void r2_failback_done(struct r2_comm *c, int p)
 
 void r2_failback_again(struct r2_comm *c, int p)
 {
-    if (c->permit.inc[p] == c->link.path[p].inc) {
+    if (c->permit.inc[p] == c->conn.path[p].inc) {
         announce(c, p);
     }
 }

@@ -213,7 +213,7 @@ static void rows_write(struct r2_inst *inst)
         uint32_t nics = 0;
 
         for (uint32_t m = c->shown.up; m; m &= m - 1) {
-            nics |= 1u << c->link.path[__builtin_ctz(m)].nic;
+            nics |= 1u << c->conn.path[__builtin_ctz(m)].nic;
         }
         for (uint32_t m = nics; m; m &= m - 1) {
             int i = __builtin_ctz(m);
@@ -224,7 +224,7 @@ static void rows_write(struct r2_inst *inst)
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         for (uint32_t m = c->shown.out; m; m &= m - 1) {
-            int i = c->link.path[__builtin_ctz(m)].nic;
+            int i = c->conn.path[__builtin_ctz(m)].nic;
 
             row[i].waits += row[i].waits < UINT8_MAX;
         }
@@ -244,14 +244,14 @@ static void rows_write(struct r2_inst *inst)
 
 void r2_host_share_comm(struct r2_comm *c)
 {
-    uint32_t up = c->link.up, waits = r2_failback_waiting(c);
+    uint32_t up = c->conn.up, waits = r2_failback_waiting(c);
 
     if (up == c->shown.up && waits == c->shown.out) {
         return;
     }
     for (uint32_t m = c->shown.up & ~up;
          m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
-        c->inst->share.lives_lost[c->link.path[__builtin_ctz(m)].nic]++;
+        c->inst->share.lives_lost[c->conn.path[__builtin_ctz(m)].nic]++;
         r2_locate_lost(c, __builtin_ctz(m));
     }
     c->shown.up = up;

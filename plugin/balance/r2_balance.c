@@ -78,7 +78,7 @@ static uint32_t host_number(const char *name)
 static const struct r2_way *way_of(const struct r2_comm *c, int p)
 {
     const struct r2_ways *w = &c->inst->balance->ways;
-    int nic = c->link.path[p].nic;
+    int nic = c->conn.path[p].nic;
 
     return c->flow->staged >> p & 1 ? &w->staged[c->dev][nic] : &w->way[c->dev][nic];
 }
@@ -89,13 +89,13 @@ static void conn_make(const struct r2_comm *c, uint32_t paths, struct balance_co
 {
     memset(out, 0, sizeof(*out));
     out->host = c->flow->host;
-    for (uint32_t m = paths; m; m &= ~ib_link_pair(&c->link, __builtin_ctz(m))) {
+    for (uint32_t m = paths; m; m &= ~ib_conn_pair(&c->conn, __builtin_ctz(m))) {
         int p = __builtin_ctz(m);
         const struct r2_way *way = way_of(c, p);
         struct balance_pair *pair = &out->pair[out->n];
 
-        pair->nic = c->link.path[p].nic;
-        pair->there = c->link.path[p].peer_nic;
+        pair->nic = c->conn.path[p].nic;
+        pair->there = c->conn.path[p].peer_nic;
         pair->ways = way->n;
         memcpy(pair->way, way->link, sizeof(pair->way));
         pair->port_there = c->flow->port_there[p];
@@ -126,8 +126,8 @@ static void weights_set(struct r2_comm *c, const struct balance_conn *conn, cons
                         const uint32_t *weight)
 {
     for (uint32_t i = 0; i < conn->n; i++) {
-        for (uint32_t m = ib_link_pair(&c->link, first[i]); m; m &= m - 1) {
-            c->link.weight[__builtin_ctz(m)] = weight[i];
+        for (uint32_t m = ib_conn_pair(&c->conn, first[i]); m; m &= m - 1) {
+            c->conn.weight[__builtin_ctz(m)] = weight[i];
         }
     }
 }
@@ -141,7 +141,7 @@ void r2_balance_begin(struct r2_comm *c)
 
     c->flow->host = host_number(c->far.host);
     facts_begin(c->inst->balance, &f);
-    conn_make(c, (1u << c->link.npaths) - 1, &conn, first);
+    conn_make(c, (1u << c->conn.npaths) - 1, &conn, first);
     balance_plan_own(&f, &conn, weight);
     weights_set(c, &conn, first, weight);
 }
@@ -149,7 +149,7 @@ void r2_balance_begin(struct r2_comm *c)
 void r2_balance_comm(struct r2_comm *c)
 {
     struct r2_balance *b = c->inst->balance;
-    uint32_t plan = 0, staged = IB_RLX_GET(c->link.relay.paths);
+    uint32_t plan = 0, staged = IB_RLX_GET(c->conn.relay.paths);
 
     if (!c->is_send) {
         return;
@@ -157,7 +157,7 @@ void r2_balance_comm(struct r2_comm *c)
     if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
         atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
         c->fo.error == R2_OK) {
-        plan = ib_send_plan_paths(&c->link);
+        plan = ib_send_plan_paths(&c->conn);
     }
     if (plan != c->flow->plan) {
         c->flow->plan = plan;
@@ -192,17 +192,17 @@ void r2_balance_send(struct r2_comm *c)
     memset(&b.rates, 0, sizeof(b.rates));
     b.rates.dst = c->fo.peer;
     b.rates.src = c->id;
-    b.rates.npaths = (uint8_t)c->link.npaths;
-    for (int p = 0; p < c->link.npaths; p++) {
-        b.rates.port[p] = w->port[c->link.path[p].nic];
-        b.rates.reach[p] = w->way[c->dev][c->link.path[p].nic].reach;
+    b.rates.npaths = (uint8_t)c->conn.npaths;
+    for (int p = 0; p < c->conn.npaths; p++) {
+        b.rates.port[p] = w->port[c->conn.path[p].nic];
+        b.rates.reach[p] = w->way[c->dev][c->conn.path[p].nic].reach;
     }
     r2_peer_emit(c->inst, c->peer, FO_MSG_RATES, &b);
 }
 
 void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m)
 {
-    if (!c->is_send || m->npaths != c->link.npaths) {
+    if (!c->is_send || m->npaths != c->conn.npaths) {
         return;
     }
     for (int p = 0; p < m->npaths; p++) {
@@ -214,9 +214,9 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m)
 
 void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps)
 {
-    if (p >= 0 && p < c->link.npaths &&
+    if (p >= 0 && p < c->conn.npaths &&
         (c->flow->measured[p] != mbps || c->flow->nic_measured[p] != nic_mbps)) {
-        for (uint32_t m = ib_link_pair(&c->link, p); m; m &= m - 1) {
+        for (uint32_t m = ib_conn_pair(&c->conn, p); m; m &= m - 1) {
             c->flow->measured[__builtin_ctz(m)] = mbps;
             c->flow->nic_measured[__builtin_ctz(m)] = nic_mbps;
         }
@@ -232,7 +232,7 @@ uint32_t r2_balance_port(const struct r2_inst *inst, int nic)
 uint32_t r2_balance_limit(const struct r2_comm *c, int p)
 {
     const struct r2_ways *w = &c->inst->balance->ways;
-    int nic = c->link.path[p].nic;
+    int nic = c->conn.path[p].nic;
     const uint32_t limit[] = {w->port[nic], way_of(c, p)->reach, c->flow->port_there[p],
                               c->flow->reach_there[p]};
     uint32_t least = 0;
@@ -246,11 +246,11 @@ uint32_t r2_balance_limit(const struct r2_comm *c, int p)
 void r2_balance_wide(struct r2_comm *c, int on)
 {
     if (!c->is_send || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
-        c->link.wide == !!on) { /* nobody else writes it */
+        c->conn.wide == !!on) { /* nobody else writes it */
         return;
     }
     r2_gate_visit(&c->gate);
-    c->link.wide = !!on;
+    c->conn.wide = !!on;
     ib_send_replan(c->tx);
     r2_gate_unvisit(&c->gate);
     r2_comm_kick(c); /* r2_balance_comm() finds the new plan */
@@ -263,7 +263,7 @@ static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
     uint32_t nics = 0;
 
     for (uint32_t m = paths; m; m &= m - 1) {
-        nics |= 1u << c->link.path[__builtin_ctz(m)].nic;
+        nics |= 1u << c->conn.path[__builtin_ctz(m)].nic;
     }
     return nics;
 }
@@ -425,7 +425,7 @@ static int work_make(struct r2_balance *b, size_t size)
 static bool is_spread(struct r2_inst *inst)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->flow->plan && ib_link_pairs(&c->link, c->flow->plan) > 1) {
+        if (c->flow->plan && ib_conn_pairs(&c->conn, c->flow->plan) > 1) {
             return 1;
         }
     }
@@ -464,10 +464,10 @@ static void weights_now(const struct r2_comm *c, const struct balance_conn *conn
     uint64_t sum = 0;
 
     for (uint32_t i = 0; i < conn->n; i++) {
-        sum += c->link.weight[first[i]];
+        sum += c->conn.weight[first[i]];
     }
     for (uint32_t i = 0; i < conn->n; i++) {
-        now[i] = (uint32_t)(sum ? c->link.weight[first[i]] * (uint64_t)BALANCE_ONE / sum
+        now[i] = (uint32_t)(sum ? c->conn.weight[first[i]] * (uint64_t)BALANCE_ONE / sum
                                 : BALANCE_ONE / conn->n);
     }
 }

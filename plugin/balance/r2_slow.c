@@ -69,7 +69,7 @@ static struct r2_pair *pair_of(struct r2_comm *c, int p)
 {
     if (c->flow->slow[p].pair == NULL) {
         c->flow->slow[p].pair =
-            r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+            r2_pair_find(c->inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic);
     }
     return c->flow->slow[p].pair;
 }
@@ -97,7 +97,7 @@ static void add(struct r2_tempo *t, uint64_t parts, uint64_t bytes, uint64_t que
  * checked while it is up. */
 static void tick_path(struct r2_comm *c, int p)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
     uint64_t done = IB_RLX_GET(path->bytes_done), cqes = IB_RLX_GET(path->cqes),
              posted = IB_RLX_GET(path->bytes);
     int busy = IB_RLX_GET(path->sq_used) != 0;
@@ -122,7 +122,7 @@ static void take_completions(struct r2_comm *c)
 {
     int suspected = 0;
 
-    for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
+    for (uint32_t m = IB_RLX_GET(c->conn.touched); m; m &= m - 1) {
         const struct r2_pair *pair = c->flow->slow[__builtin_ctz(m)].pair;
 
         suspected |= pair && pair->pace && pair->pace->slow.state == BALANCE_SLOW_SUSPECT;
@@ -271,8 +271,8 @@ static void apply(struct r2_pair *pair)
         if (c->peer != pair->peer || !is_watched(c)) {
             continue;
         }
-        for (int p = 0; p < c->link.npaths; p++) {
-            if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
+        for (int p = 0; p < c->conn.npaths; p++) {
+            if (c->conn.path[p].nic == pair->nic && c->conn.path[p].peer_nic == pair->peer_nic) {
                 r2_balance_measured(c, p, mbps, nic);
                 if (p == 0) { /* the primary */
                     r2_balance_wide(c, pair->pace->slow.part != 0);
@@ -399,7 +399,7 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t step)
             continue;
         }
         take_completions(c);
-        for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
+        for (uint32_t m = IB_RLX_GET(c->conn.touched); m; m &= m - 1) {
             tick_path(c, __builtin_ctz(m));
         }
     }

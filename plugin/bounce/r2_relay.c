@@ -67,7 +67,7 @@ struct r2_relay *r2_relay_open(struct r2_inst *inst, const struct topo *t,
 
 static struct pool *pool_of(const struct r2_comm *c, int p)
 {
-    return &c->inst->relay->pool[c->link.path[p].nic];
+    return &c->inst->relay->pool[c->conn.path[p].nic];
 }
 
 static struct ib_relay_lane *lane_get(void *arg, int p)
@@ -248,15 +248,15 @@ static int pool_ready(struct r2_relay *r, int nic, int from, struct r2_relay_way
 /* Paths of @c whose NICs are in @staged. Gate held. */
 static void paths_set(struct r2_relay *r, struct r2_comm *c, uint32_t staged)
 {
-    struct ib_relay *relay = &c->link.relay;
+    struct ib_relay *relay = &c->conn.relay;
 
     relay->arg = c;
     relay->lane_get = lane_get;
     relay->lane_wanted = lane_wanted;
     relay->lane_put = lane_put;
-    for (int p = 0; p < c->link.npaths; p++) {
-        if (staged >> c->link.path[p].nic & 1) {
-            uint32_t ring = r->pool[c->link.path[p].nic].ring;
+    for (int p = 0; p < c->conn.npaths; p++) {
+        if (staged >> c->conn.path[p].nic & 1) {
+            uint32_t ring = r->pool[c->conn.path[p].nic].ring;
 
             relay->ring = relay->paths && relay->ring < ring ? relay->ring : ring;
             IB_RLX_SET(relay->paths, relay->paths | 1u << p);

@@ -143,7 +143,7 @@ struct r2_comm {
     struct r2_comm_list list;
 
     /* guarded by the gate once set-up is done */
-    struct ib_link link;
+    struct ib_conn conn;
     struct ib_send *tx;
     struct ib_recv *rx;
     struct fo_conn fo;

@@ -14,12 +14,12 @@ int r2_failback_may(enum r2_failback policy, int commanded, int any)
 
 int r2_failback_is_commanded(const struct r2_comm *c, int p)
 {
-    return c->permit.inc[p] == c->link.path[p].inc || c->fo.path[p].why.fault == IB_FAULT_ADMIN;
+    return c->permit.inc[p] == c->conn.path[p].inc || c->fo.path[p].why.fault == IB_FAULT_ADMIN;
 }
 
 int r2_failback_allows(const struct r2_comm *c, int p)
 {
-    uint32_t pair = ib_link_pair(&c->link, p), up = c->link.up & ~(1u << p);
+    uint32_t pair = ib_conn_pair(&c->conn, p), up = c->conn.up & ~(1u << p);
 
     /* queue pairs of one NIC pair go together: where one stands, the others may */
     return r2_failback_may((enum r2_failback)c->inst->cfg.failback, r2_failback_is_commanded(c, p),
@@ -28,7 +28,7 @@ int r2_failback_allows(const struct r2_comm *c, int p)
 
 int r2_drain_has(const struct r2_comm *c, int p)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
 
     return (c->inst->drain.nics >> path->nic | c->peer->drain.nics >> path->peer_nic) & 1;
 }

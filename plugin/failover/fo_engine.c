@@ -50,8 +50,8 @@ static void fence_bind(struct fo_conn *fc, int p)
 {
     struct ib_fence *f = &fc->path[p].fence;
 
-    f->link = fc->link;
-    f->path = &fc->link->path[p];
+    f->conn = fc->conn;
+    f->path = &fc->conn->path[p];
     f->half = fc->tx ? (void *)fc->tx : (void *)fc->rx;
     f->drain = fc->tx ? drain_send : drain_recv;
     f->notify = fence_notify;
@@ -60,7 +60,7 @@ static void fence_bind(struct fo_conn *fc, int p)
 
 int fo_conn_init(struct fo_conn *fc)
 {
-    struct ib_link *l = fc->link;
+    struct ib_conn *l = fc->conn;
 
     l->sink = (struct ib_sink){
         .arg = fc, .path_fault = sink_fault, .peer_broken = sink_broken, .lost = sink_lost};
@@ -97,7 +97,7 @@ int fo_busy(const struct fo_conn *fc)
  * that failed the part is not known. */
 static void code_find(struct fo_conn *fc)
 {
-    for (int p = 0; p < fc->link->npaths; p++) {
+    for (int p = 0; p < fc->conn->npaths; p++) {
         const struct fo_path *fp = &fc->path[p];
         int theirs = fp->why.fault != IB_FAULT_PORT && fp->why.fault != IB_FAULT_DEVICE &&
                      fp->peer_reason != IB_FAULT_NONE;
@@ -160,15 +160,15 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
         return 0;
     }
     if (to == FO_UP) {
-        IB_RLX_SET(fc->link->up,
-                   fc->link->up | 1u << p); /* the watchdog reads it without the gate */
-        ib_path_open(&fc->link->path[p]);
+        IB_RLX_SET(fc->conn->up,
+                   fc->conn->up | 1u << p); /* the watchdog reads it without the gate */
+        ib_path_open(&fc->conn->path[p]);
     } else {
-        IB_RLX_SET(fc->link->up, fc->link->up & ~(1u << p));
+        IB_RLX_SET(fc->conn->up, fc->conn->up & ~(1u << p));
     }
     if (!fc->closing && !fc->quiet && from != FO_NONE) {
         R2_INFO_MANY(to == FO_DOWN ? R2_LOG_DOWN : R2_LOG_FENCED, "%s path %d life %u %s -> %s: %s",
-                     fc->label, p, fc->link->path[p].inc, fo_state_name(from), fo_state_name(to),
+                     fc->label, p, fc->conn->path[p].inc, fo_state_name(from), fo_state_name(to),
                      why);
     }
     return 1;
@@ -216,8 +216,8 @@ bool fo_may_return(const struct fo_conn *fc, int p)
         return 0;
     }
     return fc->rx ||
-           (fp->snapshot && !((fc->tx->soft >> p) & 1) && fc->link->path[p].sq_used == 0 &&
-            ib_send_live_parts(fc->tx, p, fc->link->path[p].inc) == 0);
+           (fp->snapshot && !((fc->tx->soft >> p) & 1) && fc->conn->path[p].sq_used == 0 &&
+            ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) == 0);
 }
 
 void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info)
@@ -234,7 +234,7 @@ void fo_incarnation_superseded(struct fo_conn *fc, int p)
     struct fo_path *fp = &fc->path[p];
 
     if (fp->state == FO_FENCED && !fp->snapshot &&
-        ib_send_live_parts(fc->tx, p, fc->link->path[p].inc) == 0) {
+        ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) == 0) {
         fp->snapshot = fp->settled = 1;
     }
 }
@@ -271,7 +271,7 @@ void fo_quiet(struct fo_conn *fc)
 static bool is_halted(const struct fo_conn *fc, int p)
 {
     const struct fo_path *fp = &fc->path[p];
-    enum ib_nic_state nic = ib_nic_state_get(&fc->link->nics->nic[fc->link->path[p].nic]);
+    enum ib_nic_state nic = ib_nic_state_get(&fc->conn->nics->nic[fc->conn->path[p].nic]);
 
     if (fp->state == FO_UP) {
         return 0;
@@ -289,14 +289,14 @@ static bool is_halted(const struct fo_conn *fc, int p)
     return fp->fence.stage == IB_FENCE_HARD ||
            atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire) ||
            (fp->fence.erred_at &&
-            ib_link_now(fc->link) - fp->fence.erred_at >= R2_MS(fo_cfg(fc)->t_pcie_ms));
+            ib_conn_now(fc->conn) - fp->fence.erred_at >= R2_MS(fo_cfg(fc)->t_pcie_ms));
 }
 
 uint32_t fo_unhalted(const struct fo_conn *fc)
 {
     uint32_t mask = 0;
 
-    for (int p = 0; r2_rule(R2_RULE_ABORT_ERR) && p < fc->link->npaths; p++) {
+    for (int p = 0; r2_rule(R2_RULE_ABORT_ERR) && p < fc->conn->npaths; p++) {
         mask |= (uint32_t)!is_halted(fc, p) << p;
     }
     return mask;
@@ -319,8 +319,8 @@ static bool is_bug(const struct ib_fault_info *i)
 static void describe(const struct fo_conn *fc, int p, const struct ib_fault_info *i, char *out,
                      size_t len)
 {
-    const struct ib_nics *nics = fc->link->nics;
-    const char *nic = nics->nic[fc->link->path[p].nic].name;
+    const struct ib_nics *nics = fc->conn->nics;
+    const char *nic = nics->nic[fc->conn->path[p].nic].name;
 
     if (i->fault == IB_FAULT_WC) {
         snprintf(out, len, "completion status %d (%s) vendor_err 0x%x on %s", i->wc_status,
@@ -330,13 +330,13 @@ static void describe(const struct fo_conn *fc, int p, const struct ib_fault_info
         snprintf(out, len, "call failed with errno %d (%s) on %s", i->err, strerror(i->err), nic);
     } else {
         snprintf(out, len, "%s, local NIC %s, remote NIC %u", ib_fault_name(i->fault), nic,
-                 fc->link->path[p].peer_nic);
+                 fc->conn->path[p].peer_nic);
     }
 }
 
 static void check_policy(struct fo_conn *fc, const char *what)
 {
-    int left = ib_link_pairs(fc->link, fc->link->up);
+    int left = ib_conn_pairs(fc->conn, fc->conn->up);
 
     if (fc->closing || fc->peer_bye) {
         return;
@@ -351,7 +351,7 @@ static void check_policy(struct fo_conn *fc, const char *what)
 
 void fo_check_paths(struct fo_conn *fc)
 {
-    int n = ib_link_pairs(fc->link, fc->link->up);
+    int n = ib_conn_pairs(fc->conn, fc->conn->up);
 
     if (n > 0 && n < fo_cfg(fc)->min_nics) {
         fo_fail(fc, R2_ERR_COMM, "set up with %d NIC pairs, NCCL_R2_MIN_NICS=%lld", n,
@@ -366,14 +366,14 @@ static bool is_waited_for(const struct fo_conn *fc, int p)
     if (fc->rx) {
         return fc->rx->ledger.acked < fc->rx->ledger.rpost;
     }
-    return fc->link->path[p].sq_used || ib_send_live_parts(fc->tx, p, fc->link->path[p].inc) > 0;
+    return fc->conn->path[p].sq_used || ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) > 0;
 }
 
 __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
                                               const struct ib_fault_info *info)
 {
     struct fo_path *fp = &fc->path[p];
-    uint64_t now = ib_link_now(fc->link);
+    uint64_t now = ib_conn_now(fc->conn);
     char what[sizeof(fc->last_fault)];
 
     if (fc->over) {
@@ -390,19 +390,19 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
     fp->send_at = now;
     fp->interval = R2_MS(fo_cfg(fc)->t_repeat_ms);
     if (fc->tx) { /* before anything is posted again, and before copies that wait are stopped */
-        ib_send_live(fc->tx, p, fc->link->path[p].inc, &fp->live);
+        ib_send_live(fc->tx, p, fc->conn->path[p].inc, &fp->live);
     }
     fc->switches++;
-    if (fc->rx && fc->link->path[p].cqes) {
+    if (fc->rx && fc->conn->path[p].cqes) {
         fc->barren_since = 0; /* something got through */
     }
-    if (fc->link->up == 0) {
+    if (fc->conn->up == 0) {
         fc->nopath_since =
             fc->barren_since && (fc->rx || fc->tx->sack == fc->barren_at) ? fc->barren_since : now;
         fc->barren_since = 0;
     }
     if (fc->rx && !r2_rule(R2_RULE_RECV_FENCE)) {
-        fc->link->path[p].open = 0; /* rule off: the ledger is sent without a fence */
+        fc->conn->path[p].open = 0; /* rule off: the ledger is sent without a fence */
         fp->fence.stage = IB_FENCE_HARD;
     } else {
         ib_fence_begin(&fp->fence, fc->workers, now, is_waited_for(fc, p));
@@ -420,7 +420,7 @@ void fo_abort(struct fo_conn *fc)
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
 
     fo_quiet(fc);
-    for (int p = 0; r2_rule(R2_RULE_ABORT_ERR) && p < fc->link->npaths; p++) {
+    for (int p = 0; r2_rule(R2_RULE_ABORT_ERR) && p < fc->conn->npaths; p++) {
         if (fc->path[p].state == FO_UP) {
             fo_fault(fc, p, &info);
         }
@@ -443,10 +443,10 @@ void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now)
 
 void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends)
 {
-    if (fc->link->drained == mask && fc->drain_ends == ends) {
+    if (fc->conn->drained == mask && fc->drain_ends == ends) {
         return;
     }
-    fc->link->drained = mask;
+    fc->conn->drained = mask;
     fc->drain_ends = ends;
     fc->drain_wait = 0;
     replan(fc, -1);
@@ -456,7 +456,7 @@ void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends)
 uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_ADMIN};
-    struct ib_link *l = fc->link;
+    struct ib_conn *l = fc->conn;
     uint32_t left;
 
     if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover ||
@@ -470,13 +470,13 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
     for (uint32_t m = l->up & l->drained & fc->drain_ends; m && (l->up & ~l->drained); m &= m - 1) {
         int p = __builtin_ctz(m);
 
-        if (ib_link_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
+        if (ib_conn_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
             ib_send_live_parts(fc->tx, p, l->path[p].inc) == 0) {
             fo_fault(fc, p, &info);
         }
     }
     left = l->up & l->drained & fc->drain_ends;
-    if (!left || !(l->up & ~l->drained) || ib_link_pairs(l, l->up) <= fo_cfg(fc)->min_nics) {
+    if (!left || !(l->up & ~l->drained) || ib_conn_pairs(l, l->up) <= fo_cfg(fc)->min_nics) {
         return UINT64_MAX;
     }
     fc->drain_wait = fc->drain_wait == 0               ? DRAIN_STEP
@@ -489,8 +489,8 @@ void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault)
 {
     struct ib_fault_info info = {.fault = fault, .err = fault == IB_FAULT_CALL ? EIO : 0};
 
-    for (int p = 0; p < fc->link->npaths; p++) {
-        if (fc->link->path[p].nic == nic) {
+    for (int p = 0; p < fc->conn->npaths; p++) {
+        if (fc->conn->path[p].nic == nic) {
             fo_fault(fc, p, &info);
         }
     }
@@ -500,12 +500,12 @@ void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_PEER_NIC};
 
-    for (int p = 0; p < fc->link->npaths; p++) {
-        const struct ib_path *path = &fc->link->path[p];
+    for (int p = 0; p < fc->conn->npaths; p++) {
+        const struct ib_path *path = &fc->conn->path[p];
 
         if (fc->path[p].state != FO_NONE && path->peer_nic == nic &&
             (int32_t)(gen - path->peer_nic_gen) > 0) {
-            fo_peer_stopped(fc, p, ib_link_now(fc->link));
+            fo_peer_stopped(fc, p, ib_conn_now(fc->conn));
             fo_fault(fc, p, &info);
         }
     }

@@ -61,7 +61,7 @@ struct fo_ops {
 enum fo_peer_bye { FO_BYE_NONE, FO_BYE_ORDERLY, FO_BYE_ABORT };
 
 struct fo_conn {
-    struct ib_link *link;
+    struct ib_conn *conn;
     struct ib_send *tx; /* one of the two is NULL */
     struct ib_recv *rx;
     struct ib_workers *workers;
@@ -97,8 +97,8 @@ struct fo_conn {
     uint64_t switches;
 };
 
-/* @fc was zeroed; link, halves, workers, ops, numbers and label are set. Fills the link's sink.
- * Allocates; -1 when out of memory. */
+/* @fc was zeroed; link, halves, workers, ops, numbers and label are set. Fills the connection's
+ * sink. Allocates; -1 when out of memory. */
 int fo_conn_init(struct fo_conn *fc);
 void fo_conn_free(struct fo_conn *fc);
 

@@ -8,7 +8,7 @@
 
 static inline const struct r2_config *fo_cfg(const struct fo_conn *fc)
 {
-    return fc->link->cfg;
+    return fc->conn->cfg;
 }
 
 /* The only writer of an incarnation's state: moves it if that is legal, keeps link->up in step,

@@ -9,7 +9,7 @@ void fo_live_report(struct fo_conn *fc, int p, struct r2_parts *out)
     struct fo_path *fp = &fc->path[p];
 
     if (!r2_rule(R2_RULE_LIVE_FROZEN)) {
-        ib_send_live(fc->tx, p, fc->link->path[p].inc,
+        ib_send_live(fc->tx, p, fc->conn->path[p].inc,
                      &fp->live); /* rule off: without what is posted again since */
     }
     *out = fp->live;

@@ -30,9 +30,9 @@ static void take_up(struct fo_conn *fc, int p)
     if (r2_rule(R2_RULE_LEDGER)) {
         ib_send_ledger(fc->tx, s->base, s->mask, s->n);
     }
-    n = ib_send_unpost(fc->tx, p, fc->link->path[p].inc);
+    n = ib_send_unpost(fc->tx, p, fc->conn->path[p].inc);
     fp->settled = 1;
-    if (fo_cfg(fc)->ack == R2_ACK_CQE && ib_send_lost_parts(fc->tx, p, fc->link->path[p].inc) > 0) {
+    if (fo_cfg(fc)->ack == R2_ACK_CQE && ib_send_lost_parts(fc->tx, p, fc->conn->path[p].inc) > 0) {
         fp->lost = 1;
         fo_fail(
             fc, R2_ERR_COMM,
@@ -44,7 +44,7 @@ static void take_up(struct fo_conn *fc, int p)
     }
     if (n && !fc->closing) {
         R2_INFO_MANY(R2_LOG_SETTLED, "%s path %d life %u settled: %d parts to post again",
-                     fc->label, p, fc->link->path[p].inc, n);
+                     fc->label, p, fc->conn->path[p].inc, n);
     }
     ib_send_progress(fc->tx);
 }
@@ -65,7 +65,7 @@ static void send_settled(struct fo_conn *fc, int p)
     struct fo_path *fp = &fc->path[p];
     union fo_body b = {.settled = {.dst = fc->peer,
                                    .src = fc->self,
-                                   .inc = fc->link->path[p].inc,
+                                   .inc = fc->conn->path[p].inc,
                                    .path = (uint8_t)p,
                                    .flags = fp->soft ? FO_FLAG_SOFT : 0}};
 
@@ -109,7 +109,7 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
     fp->send_at = now;
     fp->interval = R2_MS(fo_cfg(fc)->t_repeat_ms);
     if (fc->tx) {
-        ib_send_incarnation_closed(fc->tx, p, fc->link->path[p].inc, how_closed(fc, p));
+        ib_send_incarnation_closed(fc->tx, p, fc->conn->path[p].inc, how_closed(fc, p));
         if (fp->snapshot) {
             take_up(fc, p);
             send_settled(fc, p);
@@ -135,13 +135,13 @@ static void end_quarantine(struct fo_conn *fc, int p, const char *how)
     int pcie = fc->rx && fp->soft && ib_recv_quarantine_gpu_only(fc->rx, p) > 0;
 
     fp->soft = 0;
-    fp->quarantine_until = pcie ? ib_link_now(fc->link) + R2_MS(fo_cfg(fc)->t_pcie_ms) : 0;
+    fp->quarantine_until = pcie ? ib_conn_now(fc->conn) + R2_MS(fo_cfg(fc)->t_pcie_ms) : 0;
     if (fc->tx) {
         ib_send_soft_over(fc->tx, p);
     } else if (!pcie) {
         ib_recv_quarantine_end(fc->rx, p);
     }
-    R2_INFO("%s path %d life %u: hold ends, %s", fc->label, p, fc->link->path[p].inc, how);
+    R2_INFO("%s path %d life %u: hold ends, %s", fc->label, p, fc->conn->path[p].inc, how);
 }
 
 /* Whether anything waits for the end of the quarantine of (p): else it ends unnoticed. */
@@ -191,7 +191,7 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
 static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
-    enum ib_nic_state nic = ib_nic_state_get(&fc->link->nics->nic[fc->link->path[p].nic]);
+    enum ib_nic_state nic = ib_nic_state_get(&fc->conn->nics->nic[fc->conn->path[p].nic]);
 
     if (fo_cfg(fc)->failback == R2_FAILBACK_NEVER || nic == IB_NIC_FATAL || nic == IB_NIC_GONE ||
         fc->closing || fc->peer_bye) {
@@ -206,7 +206,7 @@ static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
 static void send_down(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
-    const struct ib_path *path = &fc->link->path[p];
+    const struct ib_path *path = &fc->conn->path[p];
     union fo_body b = {.down = {.dst = fc->peer,
                                 .src = fc->self,
                                 .inc = path->inc,
@@ -247,7 +247,7 @@ static void send_fenced(struct fo_conn *fc, int p)
 
     memset(&b.fenced, 0, offsetof(struct fo_fenced, mask));
     fo_snapshot(fc, &b.fenced);
-    b.fenced.inc = fc->link->path[p].inc;
+    b.fenced.inc = fc->conn->path[p].inc;
     b.fenced.path = (uint8_t)p;
     b.fenced.flags = fc->path[p].soft ? FO_FLAG_SOFT : 0;
     fc->ops.emit(fc->ops.arg, FO_MSG_FENCED, &b);
@@ -300,7 +300,7 @@ static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
     uint64_t next = UINT64_MAX;
 
     if (fp->state == FO_DOWN) {
-        const struct ib_nic *nic = &fc->link->nics->nic[fc->link->path[p].nic];
+        const struct ib_nic *nic = &fc->conn->nics->nic[fc->conn->path[p].nic];
         enum ib_fence_stage s =
             ib_fence_step(&fp->fence, fc->workers, now, fc->worker_alive[nic->device_index]);
 
@@ -333,8 +333,8 @@ static void fence_after_bye(struct fo_conn *fc, uint64_t now)
     if (r2_elapsed(now, fc->bye_at) < R2_MS(fo_cfg(fc)->t_fence_ms)) {
         return;
     }
-    for (int p = 0; p < fc->link->npaths; p++) {
-        if (fc->path[p].state == FO_UP && fc->link->path[p].sq_used) {
+    for (int p = 0; p < fc->conn->npaths; p++) {
+        if (fc->path[p].state == FO_UP && fc->conn->path[p].sq_used) {
             fo_fault(fc, p, &info);
         }
     }
@@ -345,7 +345,7 @@ static void fence_after_bye(struct fo_conn *fc, uint64_t now)
 static int stuck(const struct fo_conn *fc, int p)
 {
     if (fc->tx) {
-        return ib_send_live_parts(fc->tx, p, fc->link->path[p].inc) > 0;
+        return ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) > 0;
     }
     return fc->rx->ledger.acked < fc->rx->ledger.rpost &&
            fc->rx->ledger.acked == fc->path[p].acked_at_down;
@@ -369,7 +369,7 @@ static uint64_t step_unfinished(struct fo_conn *fc, uint64_t now)
         fo_check_bye(fc, 0);
         return UINT64_MAX;
     }
-    for (int p = 0; p < fc->link->npaths; p++) {
+    for (int p = 0; p < fc->conn->npaths; p++) {
         open |= fc->path[p].state == FO_UP || fc->path[p].state == FO_DOWN;
     }
     if (open && now < until) {
@@ -415,14 +415,14 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
         next = fc->nopath_since + limit;
     }
     if (fc->tx && fc->tx->starved_since &&
-        fc->link->up) { /* with no path at all it is the paths that are missing */
+        fc->conn->up) { /* with no path at all it is the paths that are missing */
         if (r2_elapsed(now, fc->tx->starved_since) >= limit) {
             fo_fail(fc, R2_ERR_COMM, "a buffer is registered on none of the paths left");
             return UINT64_MAX;
         }
         next = r2_earlier(next, fc->tx->starved_since + limit);
     }
-    for (int p = 0; p < fc->link->npaths; p++) {
+    for (int p = 0; p < fc->conn->npaths; p++) {
         const struct fo_path *fp = &fc->path[p];
 
         if (fp->down_since == 0 || !unanswered(fc, p) || !stuck(fc, p)) {
@@ -449,11 +449,11 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
     if (fc->over) {
         return next;
     }
-    for (int p = 0; p < fc->link->npaths; p++) {
+    for (int p = 0; p < fc->conn->npaths; p++) {
         touched |= fc->path[p].state == FO_DOWN;
         next = r2_earlier(next, step_path(fc, p, now));
     }
-    if (fc->tx && (fc->link->up & fc->link->drained)) {
+    if (fc->tx && (fc->conn->up & fc->conn->drained)) {
         next = r2_earlier(next, fo_step_drained(fc, now));
     }
     if (fc->peer_bye && fc->tx && !fc->closing) {
@@ -463,7 +463,7 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
     }
     /* NCCL may not be calling: what the switch owes the peer (CTS, acks, parts) goes out from here
      */
-    if ((touched || fc->nopath_since) && fc->error == R2_OK && fc->link->up) {
+    if ((touched || fc->nopath_since) && fc->error == R2_OK && fc->conn->up) {
         if (fc->tx) {
             ib_send_progress(fc->tx);
         } else {
@@ -477,8 +477,8 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
 
 static int same_incarnation(const struct fo_conn *fc, int p, uint32_t inc)
 {
-    int same = p < fc->link->npaths &&
-               (fc->link->path[p].inc == inc || !r2_rule(R2_RULE_FULL_INCARNATION));
+    int same = p < fc->conn->npaths &&
+               (fc->conn->path[p].inc == inc || !r2_rule(R2_RULE_FULL_INCARNATION));
 
     return same && fc->path[p].state != FO_NONE;
 }
@@ -573,14 +573,14 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         if (fc->tx->sposted > fc->tx->sack && (abort || fc->tx->unmatched > m->acked)) {
             fail_peer(fc, fc->bye_at, "the receiver closed its end before it had everything");
         }
-        for (int p = 0; p < fc->link->npaths; p++) {
+        for (int p = 0; p < fc->conn->npaths; p++) {
             ib_send_soft_over(
                 fc->tx,
                 p); /* R has what it will ever take: nothing of ours can reach it (P19, P25) */
         }
     } else {
         fc->bye_total = abort ? 0 : m->acked;
-        for (int p = 0; p < fc->link->npaths; p++) {
+        for (int p = 0; p < fc->conn->npaths; p++) {
             if (fc->path[p].quarantine_until == UINT64_MAX) {
                 fc->path[p].quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms);
                 ib_recv_quarantine_peer_stopped(fc->rx, p);
@@ -608,6 +608,6 @@ void fo_on_gone(struct fo_conn *fc, const char *what)
     if (fc->peer_bye || fc->closing) {
         return;
     }
-    fail_peer(fc, ib_link_now(fc->link), what);
+    fail_peer(fc, ib_conn_now(fc->conn), what);
     fc->ops.kick(fc->ops.arg);
 }

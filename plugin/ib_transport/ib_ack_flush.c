@@ -67,8 +67,8 @@ static void post_reads(struct ib_recv *rx, int p)
 
 void ib_ack_flush_step(struct ib_recv *rx)
 {
-    struct ib_link *l = rx->link;
-    uint64_t now = ib_link_now(l), limit = (uint64_t)l->cfg->t_fence_ms * LIMIT_FENCES * 1000000;
+    struct ib_conn *l = rx->conn;
+    uint64_t now = ib_conn_now(l), limit = (uint64_t)l->cfg->t_fence_ms * LIMIT_FENCES * 1000000;
 
     ib_flush_poll(rx->flush, now);
     for (int p = 0; p < l->npaths; p++) {
@@ -81,8 +81,8 @@ void ib_ack_flush_step(struct ib_recv *rx)
         if (!rx->quiet) {
             post_reads(rx, p);
         }
-        if (ib_link_up(l, p) && r2_elapsed(now, u->since) > limit) {
-            ib_link_call_fault(l, p, ETIMEDOUT);
+        if (ib_conn_up(l, p) && r2_elapsed(now, u->since) > limit) {
+            ib_conn_call_fault(l, p, ETIMEDOUT);
         }
     }
 }
@@ -99,7 +99,7 @@ void ib_ack_flush_back(struct ib_flush *f, int p, uint32_t inc, uint64_t now)
 
 void ib_ack_flush_broken(struct ib_flush *f, int lane)
 {
-    for (int p = 0; f->ack && p < f->link->npaths; p++) {
+    for (int p = 0; f->ack && p < f->conn->npaths; p++) {
         if (f->lane_of[p] == lane) {
             f->ack->path[p].posted = f->ack->path[p].back;
         }
@@ -108,7 +108,7 @@ void ib_ack_flush_broken(struct ib_flush *f, int lane)
 
 int ib_ack_flush_next(struct ib_recv *rx, int *path, struct ib_unread_part *part)
 {
-    for (int p = 0; p < rx->link->npaths; p++) {
+    for (int p = 0; p < rx->conn->npaths; p++) {
         struct ib_unread *u = &rx->flush->ack->path[p];
 
         if (u->taken != u->back) {

@@ -26,9 +26,9 @@ static void job_run(struct ib_job *job)
     struct ib_fence *f = (struct ib_fence *)job;
     int rc;
 
-    atomic_store_explicit(&f->job_started, ib_link_now(f->link), memory_order_release);
-    rc = ib_path_error(f->link, f->path);
-    if (rc != 0 && ib_nic_is_gone(f->link->nics, f->path->nic)) {
+    atomic_store_explicit(&f->job_started, ib_conn_now(f->conn), memory_order_release);
+    rc = ib_path_error(f->conn, f->path);
+    if (rc != 0 && ib_nic_is_gone(f->conn->nics, f->path->nic)) {
         atomic_store_explicit(&f->job_gone, 1, memory_order_release);
     }
     atomic_store_explicit(&f->job_rc, rc, memory_order_release);
@@ -47,7 +47,7 @@ static void submit(struct ib_fence *f, struct ib_workers *w)
     atomic_store_explicit(&f->job_started, 0, memory_order_relaxed);
     f->job.run = job_run;
     f->job.done = job_done;
-    ib_workers_submit(w, f->link->nics->nic[f->path->nic].device_index, &f->job);
+    ib_workers_submit(w, f->conn->nics->nic[f->path->nic].device_index, &f->job);
 }
 
 void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent)
@@ -81,7 +81,7 @@ static void close_soft(struct ib_fence *f, uint64_t now)
     f->drain(f->half, f->path->index); /* what is there counts still */
     R2_INFO(
         "path %u life %u on %s is not drained: ibv_modify_qp %s (%d), markers posted %u, out %u, send slots used %u",
-        f->path->index, f->path->inc, f->link->nics->nic[f->path->nic].name,
+        f->path->index, f->path->inc, f->conn->nics->nic[f->path->nic].name,
         rc < 0 ? "is out"
         : rc   ? "failed"
                : "done",
@@ -93,7 +93,7 @@ static void close_soft(struct ib_fence *f, uint64_t now)
 
 static int late(const struct ib_fence *f, uint64_t now, uint64_t worker_alive)
 {
-    uint64_t limit = (uint64_t)f->link->cfg->t_fence_ms * 1000000;
+    uint64_t limit = (uint64_t)f->conn->cfg->t_fence_ms * 1000000;
     uint64_t started = atomic_load_explicit(&f->job_started, memory_order_acquire);
     uint64_t from = started ? started : f->since > worker_alive ? f->since : worker_alive;
 
@@ -102,7 +102,7 @@ static int late(const struct ib_fence *f, uint64_t now, uint64_t worker_alive)
 
 static uint64_t t_pcie(const struct ib_fence *f)
 {
-    return (uint64_t)f->link->cfg->t_pcie_ms * 1000000;
+    return (uint64_t)f->conn->cfg->t_pcie_ms * 1000000;
 }
 
 /* At R: the receive marker that was posted before ERR, if any, was taken by an arrival. */
@@ -177,8 +177,8 @@ static void close_flushed(struct ib_fence *f, uint64_t now)
         return;
     }
     R2_INFO("path %u life %u on %s is flushed by its library: held for %lld ms", f->path->index,
-            f->path->inc, f->link->nics->nic[f->path->nic].name,
-            (long long)f->link->cfg->t_pcie_ms);
+            f->path->inc, f->conn->nics->nic[f->path->nic].name,
+            (long long)f->conn->cfg->t_pcie_ms);
     close_incarnation(f, IB_FENCE_SOFT, now);
     f->retry_ns = RETRY_NS;
     f->retry_at = now + f->retry_ns;
@@ -261,7 +261,7 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
 {
     int rc = atomic_load_explicit(&f->job_rc, memory_order_acquire);
 
-    if (ib_nic_state_get(&f->link->nics->nic[f->path->nic]) == IB_NIC_GONE) {
+    if (ib_nic_state_get(&f->conn->nics->nic[f->path->nic]) == IB_NIC_GONE) {
         atomic_store_explicit(&f->job_gone, 1,
                               memory_order_release); /* seen since the job looked */
     }
@@ -298,7 +298,7 @@ uint64_t ib_fence_deadline(const struct ib_fence *f, uint64_t now)
 {
     switch (f->stage) {
     case IB_FENCE_ERROR:
-        return now + (uint64_t)f->link->cfg->t_fence_ms * 1000000;
+        return now + (uint64_t)f->conn->cfg->t_fence_ms * 1000000;
     case IB_FENCE_DRAIN:
         return now + DRAIN_POLL_NS;
     case IB_FENCE_SOFT:

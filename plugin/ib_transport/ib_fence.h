@@ -22,7 +22,7 @@ const char *ib_fence_stage_name(enum ib_fence_stage s);
 
 struct ib_fence {
     struct ib_job job; /* first: recovered from the job pointer */
-    struct ib_link *link;
+    struct ib_conn *conn;
     struct ib_path *path;
     enum ib_fence_stage stage; /* gate */
     int idle;                  /* gate: no send work request was under way at the begin */
@@ -44,7 +44,7 @@ struct ib_fence {
     _Atomic uint64_t job_started; /* ns; 0 while it waits for its turn */
 };
 
-/* Starts to fence path @p of @link; @urgent: somebody waits for it. Gate held. Never blocks. */
+/* Starts to fence path @p of @conn; @urgent: somebody waits for it. Gate held. Never blocks. */
 void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent);
 
 /*

@@ -15,12 +15,12 @@
 
 static const char *nic_name(const struct ib_flush *f, const struct ib_lane *l)
 {
-    return f->link->nics->nic[l->nic].name;
+    return f->conn->nics->nic[l->nic].name;
 }
 
 static uint64_t pcie_ns(const struct ib_flush *f)
 {
-    return R2_MS(f->link->cfg->t_pcie_ms);
+    return R2_MS(f->conn->cfg->t_pcie_ms);
 }
 
 static int lane_index(const struct ib_flush *f, const struct ib_lane *l)
@@ -37,18 +37,18 @@ static int lane_state(const struct ib_lane *l)
 static int lane_usable(const struct ib_flush *f, const struct ib_lane *l)
 {
     return lane_state(l) == IB_LANE_READY &&
-           ib_nic_state_get(&f->link->nics->nic[l->nic]) == IB_NIC_UP;
+           ib_nic_state_get(&f->conn->nics->nic[l->nic]) == IB_NIC_UP;
 }
 
 /* --- set-up --- */
 
-static int nic_wants(const struct ib_link *l, int p)
+static int nic_wants(const struct ib_conn *l, int p)
 {
     return l->cfg->flush == R2_FLUSH_ALWAYS ||
            (l->nics->nic[l->path[p].nic].ptr_support & (IB_PTR_CUDA | IB_PTR_DMABUF));
 }
 
-int ib_flush_wanted(const struct ib_link *l)
+int ib_flush_wanted(const struct ib_conn *l)
 {
     for (int p = 0; p < l->npaths; p++) {
         if (nic_wants(l, p)) {
@@ -58,7 +58,7 @@ int ib_flush_wanted(const struct ib_link *l)
     return 0;
 }
 
-struct ib_flush *ib_flush_create(struct ib_link *l, struct ib_workers *workers,
+struct ib_flush *ib_flush_create(struct ib_conn *l, struct ib_workers *workers,
                                  void (*notify)(void *arg), void *arg)
 {
     struct ib_flush *f = calloc(1, sizeof(*f));
@@ -66,7 +66,7 @@ struct ib_flush *ib_flush_create(struct ib_link *l, struct ib_workers *workers,
     if (f == NULL) {
         return NULL;
     }
-    f->link = l;
+    f->conn = l;
     f->workers = workers;
     f->notify = notify;
     f->notify_arg = arg;
@@ -95,7 +95,7 @@ void ib_flush_build(struct ib_flush *f, int p)
 {
     struct ib_lane *l = &f->lane[f->lane_of[p]];
 
-    if (!nic_wants(f->link, p) ||
+    if (!nic_wants(f->conn, p) ||
         atomic_load_explicit(&l->state, memory_order_relaxed) != IB_LANE_NONE) {
         return; /* jobs of one device run one after the other: who built it is through */
     }
@@ -110,7 +110,7 @@ void ib_flush_build(struct ib_flush *f, int p)
 
 void ib_flush_open(struct ib_flush *f, unsigned up)
 {
-    for (int p = 0; p < f->link->npaths; p++) {
+    for (int p = 0; p < f->conn->npaths; p++) {
         struct ib_lane *l = &f->lane[f->lane_of[p]];
 
         if (!(up >> p & 1)) {
@@ -122,7 +122,7 @@ void ib_flush_open(struct ib_flush *f, unsigned up)
             continue;
         }
         f->none |= (uint8_t)(1u << p);
-        if (nic_wants(f->link, p)) {
+        if (nic_wants(f->conn, p)) {
             R2_INFO("NIC %s cannot flush and gets no GPU memory of this connection: %s",
                     nic_name(f, l), strerror(l->rc));
         }
@@ -159,20 +159,20 @@ static void rebuild_done(struct ib_job *job)
  * more, what it sent has to be flushed all the same. */
 static int worth_building(const struct ib_flush *f, const struct ib_lane *l)
 {
-    if (ib_nic_state_get(&f->link->nics->nic[l->nic]) != IB_NIC_UP) {
+    if (ib_nic_state_get(&f->conn->nics->nic[l->nic]) != IB_NIC_UP) {
         return 0;
     }
-    for (int p = 0; p < f->link->npaths; p++) {
-        if (f->link->path[p].nic == l->nic && ib_link_up(f->link, p)) {
+    for (int p = 0; p < f->conn->npaths; p++) {
+        if (f->conn->path[p].nic == l->nic && ib_conn_up(f->conn, p)) {
             return 1;
         }
     }
-    return f->link->up == 0;
+    return f->conn->up == 0;
 }
 
 static void mend_lanes(struct ib_flush *f, uint64_t now)
 {
-    for (int i = 0; i < f->link->npaths; i++) {
+    for (int i = 0; i < f->conn->npaths; i++) {
         struct ib_lane *l = &f->lane[i];
         int state;
 
@@ -188,7 +188,7 @@ static void mend_lanes(struct ib_flush *f, uint64_t now)
             l->job.run = rebuild_run;
             l->job.done = rebuild_done;
             atomic_store_explicit(&l->state, IB_LANE_BUILDING, memory_order_relaxed);
-            ib_workers_submit(f->workers, f->link->nics->nic[l->nic].device_index, &l->job);
+            ib_workers_submit(f->workers, f->conn->nics->nic[l->nic].device_index, &l->job);
         }
     }
 }
@@ -263,7 +263,7 @@ static int completion(struct ib_flush *f, struct ib_lane *l, const struct ibv_wc
 
     if (wc->status != IBV_WC_SUCCESS) {
         op->bugs = (uint8_t)(op->bugs + (mine && is_bug(wc->status)));
-        lane_break(f, l, now, f->link->nics->v->wc_status_str(wc->status));
+        lane_break(f, l, now, f->conn->nics->v->wc_status_str(wc->status));
         return 0;
     }
     l->used--;
@@ -281,7 +281,7 @@ static void poll_lane(struct ib_flush *f, struct ib_lane *l, uint64_t now)
     struct ibv_wc wc[POLL_BATCH];
     int n;
 
-    if (ib_nic_state_get(&f->link->nics->nic[l->nic]) != IB_NIC_UP) {
+    if (ib_nic_state_get(&f->conn->nics->nic[l->nic]) != IB_NIC_UP) {
         lane_break(f, l, now, "the NIC is not up");
         return;
     }
@@ -297,7 +297,7 @@ static void poll_lane(struct ib_flush *f, struct ib_lane *l, uint64_t now)
             }
         }
     } while (n == POLL_BATCH);
-    if (l->used && now - l->moved_at > R2_MS(f->link->cfg->t_fence_ms) * LIMIT_FENCES) {
+    if (l->used && now - l->moved_at > R2_MS(f->conn->cfg->t_fence_ms) * LIMIT_FENCES) {
         lane_break(f, l, now, "a read does not come back");
     }
 }
@@ -319,11 +319,11 @@ static uint8_t readable(const struct ib_flush_op *op, const struct ib_lane *l, u
  * traffic. */
 static void replace_round(struct ib_flush *f, struct ib_flush_op *op, int round)
 {
-    for (int p = 0; p < f->link->npaths && op->lost; p++) {
+    for (int p = 0; p < f->conn->npaths && op->lost; p++) {
         int i = f->lane_of[p];
         uint8_t take;
 
-        if (ib_link_up(f->link, p) == round || (op->tried >> i & 1) ||
+        if (ib_conn_up(f->conn, p) == round || (op->tried >> i & 1) ||
             !lane_usable(f, &f->lane[i])) {
             continue;
         }
@@ -388,7 +388,7 @@ static uint8_t came_over(const struct ib_recv *rx, const uint8_t *data)
 void ib_flush_begin(struct ib_flush *f, const struct ib_recv *rx, int i)
 {
     struct ib_flush_op *op = &f->op[i];
-    uint64_t now = ib_link_now(f->link);
+    uint64_t now = ib_conn_now(f->conn);
 
     op->begun = 1;
     op->since = now;
@@ -398,7 +398,7 @@ void ib_flush_begin(struct ib_flush *f, const struct ib_recv *rx, int i)
         for (unsigned from = op->want & bit ? came_over(rx, op->data[m]) : 0; from;
              from &= from - 1) {
             int p = __builtin_ctz(from);
-            const struct ib_path *path = &f->link->path[p];
+            const struct ib_path *path = &f->conn->path[p];
             struct ib_lane *l = &f->lane[f->lane_of[p]];
             uint64_t crossed = path->open || path->closed_at == 0 ? now : path->closed_at;
 
@@ -410,7 +410,7 @@ void ib_flush_begin(struct ib_flush *f, const struct ib_recv *rx, int i)
             op->lost_at = crossed + pcie_ns(f) > op->lost_at ? crossed + pcie_ns(f) : op->lost_at;
         }
     }
-    for (int k = 0; k < f->link->npaths; k++) {
+    for (int k = 0; k < f->conn->npaths; k++) {
         post_todo(f, op, k, now);
     }
 }
@@ -422,9 +422,9 @@ static int impossible(struct ib_flush *f, const struct ib_flush_op *op, uint64_t
                  "a flush is refused on every NIC: is the buffer registered still?");
         return 1;
     }
-    if (op->lost && now - op->since >= R2_MS(f->link->cfg->t_give_up_ms)) {
+    if (op->lost && now - op->since >= R2_MS(f->conn->cfg->t_give_up_ms)) {
         snprintf(f->why, sizeof(f->why), "no NIC left could flush GPU memory for %lld ms",
-                 (long long)f->link->cfg->t_give_up_ms);
+                 (long long)f->conn->cfg->t_give_up_ms);
         return 1;
     }
     return 0;
@@ -442,7 +442,7 @@ static int owed(const struct ib_flush_op *op)
 
 void ib_flush_poll(struct ib_flush *f, uint64_t now)
 {
-    for (int k = 0; k < f->link->npaths; k++) {
+    for (int k = 0; k < f->conn->npaths; k++) {
         if (f->lane[k].used) {
             poll_lane(f, &f->lane[k], now);
         }
@@ -455,7 +455,7 @@ void ib_flush_poll(struct ib_flush *f, uint64_t now)
 int ib_flush_read(struct ib_flush *f, int p, const void *data, struct ib_mr *mr, uint64_t wr_id)
 {
     struct ib_lane *l = &f->lane[f->lane_of[p]];
-    uint64_t now = ib_link_now(f->link);
+    uint64_t now = ib_conn_now(f->conn);
     int rc;
 
     if (!lane_usable(f, l) || l->used >= IB_LANE_DEPTH) {
@@ -478,12 +478,12 @@ int ib_flush_test(struct ib_flush *f, const struct ib_recv *rx, int i)
     if (!op->begun) {
         ib_flush_begin(f, rx, i);
     }
-    now = ib_link_now(f->link); /* behind the begin, whose times are compared with it */
+    now = ib_conn_now(f->conn); /* behind the begin, whose times are compared with it */
     ib_flush_poll(f, now);
     if (op->lost && now >= op->lost_at) {
         replace_lost(f, op);
     }
-    for (int k = 0; k < f->link->npaths; k++) {
+    for (int k = 0; k < f->conn->npaths; k++) {
         post_todo(f, op, k, now);
     }
     if (!owed(op)) {
@@ -514,13 +514,13 @@ int ib_flush_close(struct ib_flush *f)
 {
     int left = 0;
 
-    for (int i = 0; f && i < f->link->npaths; i++) {
+    for (int i = 0; f && i < f->conn->npaths; i++) {
         struct ib_lane *l = &f->lane[i];
 
         if (!l->job.busy && (l->qp || l->cq || l->mr || l->landing)) {
             l->job.run = close_run;
             l->job.done = close_done;
-            ib_workers_submit(f->workers, f->link->nics->nic[l->nic].device_index, &l->job);
+            ib_workers_submit(f->workers, f->conn->nics->nic[l->nic].device_index, &l->job);
         }
         left += l->job.busy != 0;
     }
@@ -539,7 +539,7 @@ int ib_flush_busy(const struct ib_flush *f)
 
 void ib_flush_free(struct ib_flush *f)
 {
-    for (int i = 0; f && i < f->link->npaths; i++) {
+    for (int i = 0; f && i < f->conn->npaths; i++) {
         ib_lane_unmake(f, &f->lane[i], 0);
     }
     if (f) {

@@ -73,7 +73,7 @@ struct ib_flush_op {
 struct ib_ack_flush;
 
 struct ib_flush {
-    struct ib_link *link;
+    struct ib_conn *conn;
     struct ib_ack_flush *ack; /* NCCL_R2_ACK=flush, else NULL */
     struct ib_workers *workers;
     void (*notify)(void *arg); /* a job has ended. Service thread */
@@ -96,10 +96,10 @@ struct ib_flush {
 };
 
 /* Whether any NIC of @l can reach GPU memory, or NCCL_R2_FLUSH=always. */
-int ib_flush_wanted(const struct ib_link *l);
+int ib_flush_wanted(const struct ib_conn *l);
 
 /* NULL when out of memory. The paths of @l are chosen, none is built. Freed by ib_flush_free. */
-struct ib_flush *ib_flush_create(struct ib_link *l, struct ib_workers *workers,
+struct ib_flush *ib_flush_create(struct ib_conn *l, struct ib_workers *workers,
                                  void (*notify)(void *arg), void *arg);
 
 /* Builds the lane of path @p's NIC, if it is wanted there and not built already. A failure leaves

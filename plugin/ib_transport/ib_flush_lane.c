@@ -24,17 +24,17 @@ static int make_landing(struct ib_flush *f, struct ib_lane *l)
         return ENOMEM;
     }
     errno = 0;
-    l->mr = f->link->nics->v->reg_mr(f->link->nics->nic[l->nic].pd, l->landing, LANDING_LEN,
+    l->mr = f->conn->nics->v->reg_mr(f->conn->nics->nic[l->nic].pd, l->landing, LANDING_LEN,
                                      IBV_ACCESS_LOCAL_WRITE);
     return l->mr ? 0 : (errno ? errno : ENOMEM);
 }
 
 static int make_queues(struct ib_flush *f, struct ib_lane *l)
 {
-    const struct ib_verbs *v = f->link->nics->v;
-    struct ib_nic *nic = &f->link->nics->nic[l->nic];
+    const struct ib_verbs *v = f->conn->nics->v;
+    struct ib_nic *nic = &f->conn->nics->nic[l->nic];
     struct ibv_qp_init_attr attr = {
-        .qp_context = (void *)(uintptr_t)ib_link_context(f->link->conn_id, NO_PATH, 0),
+        .qp_context = (void *)(uintptr_t)ib_conn_context(f->conn->conn_id, NO_PATH, 0),
         .qp_type = IBV_QPT_RC,
         .cap = {.max_send_wr = IB_LANE_DEPTH,
                 .max_recv_wr = 1,
@@ -54,23 +54,23 @@ static int make_queues(struct ib_flush *f, struct ib_lane *l)
 
 static int lane_connect(struct ib_flush *f, struct ib_lane *l)
 {
-    struct ib_rc rc = {.psn = (uint32_t)ib_link_now(f->link) & 0xffffff,
+    struct ib_rc rc = {.psn = (uint32_t)ib_conn_now(f->conn) & 0xffffff,
                        .reads = 1,
                        .rnr_timer = IB_RC_RNR_TIMER,
                        .rnr_retry = IB_RC_RNR_RETRY,
                        .timeout = LANE_TIMEOUT,
                        .retry_cnt = 7,
-                       .traffic_class = f->link->traffic_class};
+                       .traffic_class = f->conn->traffic_class};
     struct ib_addr self;
     struct ib_rc_peer remote = {.port = &self, .qpn = l->qp->qp_num, .psn = rc.psn};
     int err =
-        ib_rc_init(f->link->nics, l->nic, l->qp, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE);
+        ib_rc_init(f->conn->nics, l->nic, l->qp, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE);
 
     if (err != 0) {
         return err;
     }
-    ib_nic_addr_get(f->link->nics, l->nic, &self);
-    return ib_rc_connect(f->link->nics, l->nic, l->qp, &rc, &remote);
+    ib_nic_addr_get(f->conn->nics, l->nic, &self);
+    return ib_rc_connect(f->conn->nics, l->nic, l->qp, &rc, &remote);
 }
 
 int ib_lane_make(struct ib_flush *f, struct ib_lane *l)
@@ -85,7 +85,7 @@ int ib_lane_make(struct ib_flush *f, struct ib_lane *l)
 
 void ib_lane_unmake(struct ib_flush *f, struct ib_lane *l, int keep)
 {
-    struct ib_nics *nics = f->link->nics;
+    struct ib_nics *nics = f->conn->nics;
     int ended = ib_nic_qp_destroy(nics, l->nic, l->qp);
 
     l->qp = NULL;

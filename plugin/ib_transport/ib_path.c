@@ -39,7 +39,7 @@ const char *ib_fault_name(enum ib_fault f)
     return (unsigned)f < IB_FAULT_COUNT ? fault_names[f] : "?";
 }
 
-__attribute__((noinline, cold)) void ib_link_wc_fault(struct ib_link *l, int p,
+__attribute__((noinline, cold)) void ib_conn_wc_fault(struct ib_conn *l, int p,
                                                       const struct ibv_wc *wc)
 {
     struct ib_fault_info info = {
@@ -48,22 +48,22 @@ __attribute__((noinline, cold)) void ib_link_wc_fault(struct ib_link *l, int p,
     l->sink.path_fault(l->sink.arg, p, &info);
 }
 
-__attribute__((noinline, cold)) void ib_link_call_fault(struct ib_link *l, int p, int err)
+__attribute__((noinline, cold)) void ib_conn_call_fault(struct ib_conn *l, int p, int err)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CALL, .err = err};
 
     l->sink.path_fault(l->sink.arg, p, &info);
 }
 
-static struct ib_nic *path_nic(struct ib_link *l, const struct ib_path *p)
+static struct ib_nic *path_nic(struct ib_conn *l, const struct ib_path *p)
 {
     return &l->nics->nic[p->nic];
 }
 
-static int create_qp(struct ib_link *l, struct ib_path *p)
+static int create_qp(struct ib_conn *l, struct ib_path *p)
 {
     struct ibv_qp_init_attr attr = {
-        .qp_context = (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->inc),
+        .qp_context = (void *)(uintptr_t)ib_conn_context(l->conn_id, p->index, p->inc),
         .send_cq = p->cq,
         .recv_cq = p->cq,
         .qp_type = IBV_QPT_RC,
@@ -90,7 +90,7 @@ static int create_qp(struct ib_link *l, struct ib_path *p)
 
 /* On the worker, not through the cache of registrations: that one is called by threads which no
  * driver may keep. */
-static int register_ctl_src(struct ib_link *l, struct ib_path *p)
+static int register_ctl_src(struct ib_conn *l, struct ib_path *p)
 {
     p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, l->ctl_src, sizeof(*l->ctl_src),
                                     IBV_ACCESS_LOCAL_WRITE);
@@ -106,7 +106,7 @@ static size_t ring_len(const struct ib_path *p)
     return sizeof(*p->ring) + (p->ar ? sizeof(struct ib_records) : 0);
 }
 
-static int make_ring(struct ib_link *l, struct ib_path *p)
+static int make_ring(struct ib_conn *l, struct ib_path *p)
 {
     size_t len = ring_len(p);
 
@@ -120,7 +120,7 @@ static int make_ring(struct ib_link *l, struct ib_path *p)
 }
 
 /* R's memory for size records: of one incarnation, as the ring is. */
-static int make_records(struct ib_link *l, struct ib_path *p)
+static int make_records(struct ib_conn *l, struct ib_path *p)
 {
     p->records = r2_pages_get(sizeof(*p->records));
     if (p->records == NULL) {
@@ -132,7 +132,7 @@ static int make_records(struct ib_link *l, struct ib_path *p)
 }
 
 /* As NCCL's own transport: where nothing is said, on InfiniBand alone. */
-static int adaptive_routing(struct ib_link *l, const struct ib_path *p)
+static int adaptive_routing(struct ib_conn *l, const struct ib_path *p)
 {
     struct ib_addr addr;
 
@@ -146,7 +146,7 @@ static int adaptive_routing(struct ib_link *l, const struct ib_path *p)
  * and says so; R uses that. A provider refuses what it is told later than in INIT. Nothing of it is
  * worth a path: where a call is missing or fails, or the vendors differ, both do without.
  */
-static void ece_read(struct ib_link *l, struct ib_path *p)
+static void ece_read(struct ib_conn *l, struct ib_path *p)
 {
     const struct ib_verbs *v = l->nics->v;
     struct ibv_ece ece = {0};
@@ -158,7 +158,7 @@ static void ece_read(struct ib_link *l, struct ib_path *p)
     }
 }
 
-static void ece_use(struct ib_link *l, struct ib_path *p, const struct ib_ece *peer)
+static void ece_use(struct ib_conn *l, struct ib_path *p, const struct ib_ece *peer)
 {
     struct ibv_ece ece = {.vendor_id = peer->vendor, .options = peer->options};
 
@@ -168,7 +168,7 @@ static void ece_use(struct ib_link *l, struct ib_path *p, const struct ib_ece *p
     }
 }
 
-int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t psn)
+int ib_path_create(struct ib_conn *l, struct ib_path *p, int sender, uint32_t psn)
 {
     const struct ib_verbs *v = l->nics->v;
     enum ib_nic_state state = ib_nic_state_get(path_nic(l, p));
@@ -188,7 +188,7 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
     p->cq =
         v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS + p->ar),
-                     (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->inc), NULL, 0);
+                     (void *)(uintptr_t)ib_conn_context(l->conn_id, p->index, p->inc), NULL, 0);
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
     }
@@ -224,7 +224,7 @@ static void check_subnets(const struct ib_nic *nic, const struct ib_addr *local,
     }
 }
 
-int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_addr *peer)
+int ib_path_connect(struct ib_conn *l, struct ib_path *p, const struct ib_path_addr *peer)
 {
     struct ib_rc rc_attr = {.psn = p->psn,
                             .reads = 1,
@@ -278,12 +278,12 @@ int ib_path_post_recvs(struct ib_path *p, int n)
     return 0;
 }
 
-int ib_path_fill_rq(struct ib_link *l, struct ib_path *p)
+int ib_path_fill_rq(struct ib_conn *l, struct ib_path *p)
 {
     return ib_path_post_recvs(p, (int)p->rq_depth);
 }
 
-void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path_addr *out)
+void ib_path_addr_get(struct ib_conn *l, const struct ib_path *p, struct ib_path_addr *out)
 {
     memset(out, 0, sizeof(*out));
     out->qpn = p->qp ? p->qp->qp_num : 0;
@@ -300,7 +300,7 @@ void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path
     }
 }
 
-void ib_path_destroy(struct ib_link *l, struct ib_path *p)
+void ib_path_destroy(struct ib_conn *l, struct ib_path *p)
 {
     int ended = ib_nic_qp_destroy(l->nics, p->nic, p->qp), ring_free;
 
@@ -325,7 +325,7 @@ void ib_path_destroy(struct ib_link *l, struct ib_path *p)
     p->records = NULL;
 }
 
-int ib_path_error(struct ib_link *l, struct ib_path *p)
+int ib_path_error(struct ib_conn *l, struct ib_path *p)
 {
     return ib_rc_error(l->nics, p->qp);
 }

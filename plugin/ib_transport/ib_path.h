@@ -116,7 +116,7 @@ struct ib_path {
     uint64_t bytes_done; /* IB_RLX, S: of @bytes, those whose work request is accounted for */
 };
 
-struct ib_link;
+struct ib_conn;
 
 /* How errors climb. Called with the gate held, from within ib_send_ / ib_recv_ / ib_fence_ calls.
  */
@@ -131,7 +131,7 @@ struct ib_sink {
     void (*lost)(void *arg, const char *what);
 };
 
-struct ib_link {
+struct ib_conn {
     uint32_t conn_id; /* of the connection on this process: events name it */
     struct ib_path path[IB_MAX_PATHS];
     int npaths;
@@ -160,26 +160,26 @@ struct ib_link {
                                      InfiniBand; const once set-up has begun */
 };
 
-static inline uint64_t ib_link_now(const struct ib_link *l)
+static inline uint64_t ib_conn_now(const struct ib_conn *l)
 {
     return l->now_ns(l->now_arg);
 }
 
-static inline int ib_link_up(const struct ib_link *l, int p)
+static inline int ib_conn_up(const struct ib_conn *l, int p)
 {
     return (l->up >> p) & 1;
 }
 
 /* The paths for new work: those that are up and not drained, or, where there are none, those that
  * are up. */
-static inline uint32_t ib_link_usable(const struct ib_link *l)
+static inline uint32_t ib_conn_usable(const struct ib_conn *l)
 {
     return l->up & ~l->drained ? l->up & ~l->drained : l->up;
 }
 
 /* The paths over the NIC pair of path @p, itself included: what is found out about the pair holds
  * for all of them. */
-static inline uint32_t ib_link_pair(const struct ib_link *l, int p)
+static inline uint32_t ib_conn_pair(const struct ib_conn *l, int p)
 {
     uint32_t mask = 0;
 
@@ -192,11 +192,11 @@ static inline uint32_t ib_link_pair(const struct ib_link *l, int p)
 }
 
 /* How many NIC pairs the paths of @mask go over. */
-static inline int ib_link_pairs(const struct ib_link *l, uint32_t mask)
+static inline int ib_conn_pairs(const struct ib_conn *l, uint32_t mask)
 {
     int n = 0;
 
-    for (mask &= (1u << l->npaths) - 1; mask; mask &= ~ib_link_pair(l, __builtin_ctz(mask))) {
+    for (mask &= (1u << l->npaths) - 1; mask; mask &= ~ib_conn_pair(l, __builtin_ctz(mask))) {
         n++;
     }
     return n;
@@ -204,15 +204,15 @@ static inline int ib_link_pairs(const struct ib_link *l, uint32_t mask)
 
 /* What a QP and its CQ carry as context: an id, never a pointer, since an event may come after the
  * object is gone. */
-static inline uint64_t ib_link_context(uint32_t conn_id, int p, uint32_t inc)
+static inline uint64_t ib_conn_context(uint32_t conn_id, int p, uint32_t inc)
 {
     return (uint64_t)conn_id << 28 | (uint64_t)(inc & 0xffffff) << 4 | (uint64_t)p;
 }
 
 /* Reports a completion in error; out of line. */
-void ib_link_wc_fault(struct ib_link *l, int p, const struct ibv_wc *wc);
+void ib_conn_wc_fault(struct ib_conn *l, int p, const struct ibv_wc *wc);
 /* Reports a failed call. */
-void ib_link_call_fault(struct ib_link *l, int p, int err);
+void ib_conn_call_fault(struct ib_conn *l, int p, int err);
 
 /*
  * Of ib_path.open. Where acks do not go round, S asks for exactly ONE: one comparison, as for not
@@ -241,22 +241,22 @@ struct ib_path_addr {
  * holds whatever was made and is destroyed with ib_path_destroy(). @sender chooses queue depths; a
  * receiver's link has its staging ring.
  */
-int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t psn);
-int ib_path_connect(struct ib_link *l, struct ib_path *p,
+int ib_path_create(struct ib_conn *l, struct ib_path *p, int sender, uint32_t psn);
+int ib_path_connect(struct ib_conn *l, struct ib_path *p,
                     const struct ib_path_addr *peer); /* INIT -> RTR -> RTS */
-int ib_path_fill_rq(struct ib_link *l,
+int ib_path_fill_rq(struct ib_conn *l,
                     struct ib_path *p); /* receiver: the whole receive queue, before RTR */
-void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path_addr *out);
+void ib_path_addr_get(struct ib_conn *l, const struct ib_path *p, struct ib_path_addr *out);
 
 /*
  * Destroys what the path holds. Where the queue pair cannot be destroyed, and the device is there,
  * what the NIC may still read or write stays registered and in its place for ever: it is counted
  * (ib_nics.kept) and said. Worker, or nobody else has the link; may block in the driver.
  */
-void ib_path_destroy(struct ib_link *l, struct ib_path *p);
+void ib_path_destroy(struct ib_conn *l, struct ib_path *p);
 
 /* Worker: QP to ERR (P16.2). 0 or errno. */
-int ib_path_error(struct ib_link *l, struct ib_path *p);
+int ib_path_error(struct ib_conn *l, struct ib_path *p);
 
 /*
  * Gate holder: the two markers (P16.3). Both are posted before the queue pair goes to ERR: a flush

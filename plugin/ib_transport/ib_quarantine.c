@@ -11,7 +11,7 @@
 void ib_recv_live(struct ib_recv *rx, int p, const struct r2_parts *live)
 {
     rx->live[p] = live;
-    rx->link->path[p].plain = IB_IMM_NONE; /* every arrival takes the turn that compares it */
+    rx->conn->path[p].plain = IB_IMM_NONE; /* every arrival takes the turn that compares it */
 }
 
 void ib_recv_live_over(struct ib_recv *rx, int p)

@@ -31,9 +31,8 @@ void ib_rc_ah_fill(const struct r2_config *cfg, uint8_t traffic_class, const str
 
 int ib_rc_init(struct ib_nics *nics, int nic, struct ibv_qp *qp, unsigned access)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                               .port_num = nics->nic[nic].port,
-                               .qp_access_flags = access};
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT, .port_num = nics->nic[nic].port, .qp_access_flags = access};
     struct ib_addr addr;
 
     ib_nic_addr_get(nics, nic, &addr);
@@ -59,10 +58,10 @@ static int to_rtr(struct ib_nics *nics, int nic, struct ibv_qp *qp, const struct
     attr.path_mtu = local.mtu < peer->port->mtu ? local.mtu : peer->port->mtu;
     ib_rc_ah_fill(nics->cfg, rc->traffic_class, &local, peer->port, &attr.ah_attr);
     attr.ah_attr.port_num = nics->nic[nic].port;
-    return ib_verbs_err(nics->v->modify_qp(
-        qp, &attr,
-        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+    return ib_verbs_err(nics->v->modify_qp(qp, &attr,
+                                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                                               IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 }
 
 int ib_rc_connect(struct ib_nics *nics, int nic, struct ibv_qp *qp, const struct ib_rc *rc,
@@ -79,10 +78,10 @@ int ib_rc_connect(struct ib_nics *nics, int nic, struct ibv_qp *qp, const struct
     if (err != 0) {
         return err;
     }
-    return ib_verbs_err(nics->v->modify_qp(
-        qp, &attr,
-        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-            IBV_QP_MAX_QP_RD_ATOMIC));
+    return ib_verbs_err(nics->v->modify_qp(qp, &attr,
+                                           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                               IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                               IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 int ib_rc_error(const struct ib_nics *nics, struct ibv_qp *qp)

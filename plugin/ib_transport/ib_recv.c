@@ -19,18 +19,18 @@
           that rotate use all of a plan */
 #define CTL_SIGNAL 16 /* every so many control writes one is signaled, to get their slots back */
 
-void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ctl_src *ctl_src)
+void ib_recv_init(struct ib_recv *rx, struct ib_conn *conn, struct ib_ctl_src *ctl_src)
 {
     memset(rx, 0, sizeof(*rx));
-    rx->link = link;
-    link->ctl_src = ctl_src;
+    rx->conn = conn;
+    conn->ctl_src = ctl_src;
     r2_ledger_init(&rx->ledger);
     ib_recv_replan(rx);
 }
 
 void ib_recv_replan(struct ib_recv *rx)
 {
-    uint32_t usable = ib_link_usable(rx->link);
+    uint32_t usable = ib_conn_usable(rx->conn);
 
     rx->ctl_path = usable ? (uint8_t)__builtin_ctz(usable) : IB_MAX_PATHS;
     rx->hot |= (uint8_t)(usable & -usable);
@@ -69,10 +69,10 @@ write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, ui
     }
     IB_RLX_ADD(p->sq_used, 1);
     IB_RLX_ADD(p->wrs, 1);
-    IB_RLX_SET(rx->link->touched, rx->link->touched | 1u << p->index);
+    IB_RLX_SET(rx->conn->touched, rx->conn->touched | 1u << p->index);
     rc = ibv_post_send(p->qp, &wr, &bad);
     if (__builtin_expect(rc != 0, 0)) {
-        ib_link_call_fault(rx->link, p->index, ib_verbs_err(rc));
+        ib_conn_call_fault(rx->conn, p->index, ib_verbs_err(rc));
         return -1;
     }
     return 0;
@@ -81,7 +81,7 @@ write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, ui
 /* The same bytes of the staging memory. */
 static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t len)
 {
-    return write_from(rx, p, (uintptr_t)rx->link->ctl_src, off, len);
+    return write_from(rx, p, (uintptr_t)rx->conn->ctl_src, off, len);
 }
 
 static void note_ack_sent(struct ib_recv *rx, struct ib_path *p)
@@ -93,8 +93,8 @@ static void note_ack_sent(struct ib_recv *rx, struct ib_path *p)
 
 static void fill_entry(struct ib_recv *rx, const struct ib_rmsg *m)
 {
-    struct ib_cts *e = &rx->link->ctl_src->entry[m->seq % R2_LEDGER_WINDOW];
-    const struct ib_link *l = rx->link;
+    struct ib_cts *e = &rx->conn->ctl_src->entry[m->seq % R2_LEDGER_WINDOW];
+    const struct ib_conn *l = rx->conn;
 
     e->seq = m->seq;
     e->addr = (uintptr_t)m->data;
@@ -151,7 +151,7 @@ static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int 
  */
 static __attribute__((noinline)) int write_ack_word(struct ib_recv *rx, struct ib_path *p)
 {
-    uint64_t *word = rx->link->ctl_src->ack[p->index];
+    uint64_t *word = rx->conn->ctl_src->ack[p->index];
     unsigned at = p->ack_at, slot;
 
     if (!p->ar || p->sq_used >= IB_ACKS) {
@@ -176,7 +176,7 @@ static int write_ack(struct ib_recv *rx, struct ib_path *p)
     if (p->sq_used >= p->ack_room) {
         return write_ack_word(rx, p);
     }
-    rx->link->ctl_src->acked = rx->ledger.acked;
+    rx->conn->ctl_src->acked = rx->ledger.acked;
     if (ctl_write(rx, p, offsetof(struct ib_ring, ack), sizeof(uint64_t)) != 0) {
         return -1;
     }
@@ -189,7 +189,7 @@ static int write_ack(struct ib_recv *rx, struct ib_path *p)
  * (P11). */
 static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
 {
-    struct ib_link *l = rx->link;
+    struct ib_conn *l = rx->conn;
 
     if (rx->quiet) {
         return;
@@ -214,7 +214,7 @@ static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
 
 void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
 {
-    struct ib_link *l = rx->link;
+    struct ib_conn *l = rx->conn;
 
     if (!r2_rule(R2_RULE_CTS_REWRITE)) {
         return;
@@ -225,7 +225,7 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
             continue;
         }
         for (int p = 0; p < l->npaths; p++) {
-            if (ib_link_up(l, p) && write_cts(rx, &l->path[p], seq, 1) != 0) {
+            if (ib_conn_up(l, p) && write_cts(rx, &l->path[p], seq, 1) != 0) {
                 SLOT(rx, seq)->cts_out =
                     0; /* no room: as soon as there is; or the path went down just now */
                 rx->cts_pending = 1;
@@ -238,7 +238,7 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
 enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
                              const int *tags, struct ib_mr *const *mrs, uint64_t *first)
 {
-    struct ib_link *l = rx->link;
+    struct ib_conn *l = rx->conn;
     struct ib_path *p;
 
     *first = UINT64_MAX;
@@ -297,10 +297,10 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
     R2_WARN("arrival %s: seq %04x part %u of %u life %u on path %u life %u, window [%llu, %llu)",
             r2_ledger_result_name(r), imm.seq, imm.k, imm.nparts, imm.inc, p->index, p->inc & 63,
             (unsigned long long)rx->ledger.rdone, (unsigned long long)rx->ledger.rpost);
-    rx->link->sink.path_fault(rx->link->sink.arg, p->index, &info);
+    rx->conn->sink.path_fault(rx->conn->sink.arg, p->index, &info);
     if (r == R2_LEDGER_DENIED) {
-        rx->link->sink.peer_broken(
-            rx->link->sink.arg, "a part arrives over a path that carries none of it, it had said");
+        rx->conn->sink.peer_broken(
+            rx->conn->sink.arg, "a part arrives over a path that carries none of it, it had said");
     }
 }
 
@@ -401,7 +401,7 @@ static __attribute__((noinline)) void do_pending(struct ib_recv *rx)
         ib_ack_flush_step(rx);
     }
     while (rx->unread && ib_ack_flush_next(rx, &p, &u)) {
-        struct ib_path *path = &rx->link->path[p];
+        struct ib_path *path = &rx->conn->path[p];
         enum r2_ledger_result r;
 
         r2_ledger_unsee(&rx->ledger, u.seq, u.k);
@@ -448,8 +448,8 @@ static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, 
         IB_RLX_ADD(p->sq_used, wc->status == IBV_WC_SUCCESS ? -(int)n : 0);
     }
     if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
-        if (ib_link_up(rx->link, p->index)) {
-            ib_link_wc_fault(rx->link, p->index, wc);
+        if (ib_conn_up(rx->conn, p->index)) {
+            ib_conn_wc_fault(rx->conn, p->index, wc);
         }
         return 0;
     }
@@ -481,17 +481,17 @@ static int poll_path(struct ib_recv *rx, struct ib_path *p)
 
         n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
         if (__builtin_expect(n < 0, 0)) {
-            ib_link_call_fault(rx->link, p->index, EIO);
+            ib_conn_call_fault(rx->conn, p->index, EIO);
             return -1;
         }
         for (int i = 0; i < n; i++) {
             used += completion(rx, p, &wc[i], p->open);
         }
-        if (used && ib_link_up(rx->link, p->index) && (rc = ib_path_post_recvs(p, used)) != 0) {
-            ib_link_call_fault(rx->link, p->index, rc);
+        if (used && ib_conn_up(rx->conn, p->index) && (rc = ib_path_post_recvs(p, used)) != 0) {
+            ib_conn_call_fault(rx->conn, p->index, rc);
         }
         total += n;
-    } while (n == POLL_BATCH && ib_link_up(rx->link, p->index));
+    } while (n == POLL_BATCH && ib_conn_up(rx->conn, p->index));
     return total;
 }
 
@@ -506,21 +506,21 @@ static void ack(struct ib_recv *rx)
     }
     due = g->acked == g->rpost || g->acked - rx->ack_sent >= (g->rpost - rx->ack_sent + 1) / 2;
     if (!due) {
-        uint64_t now = ib_link_now(rx->link);
+        uint64_t now = ib_conn_now(rx->conn);
 
         if (rx->ack_owed_since == 0) {
             rx->ack_owed_since = now;
         }
-        due = r2_elapsed(now, rx->ack_owed_since) >= (uint64_t)rx->link->cfg->t_ack_us * 1000;
+        due = r2_elapsed(now, rx->ack_owed_since) >= (uint64_t)rx->conn->cfg->t_ack_us * 1000;
     }
     if (due) {
-        write_ack(rx, &rx->link->path[rx->ctl_path]);
+        write_ack(rx, &rx->conn->path[rx->ctl_path]);
     }
 }
 
 void ib_recv_progress(struct ib_recv *rx)
 {
-    struct ib_link *l = rx->link;
+    struct ib_conn *l = rx->conn;
     uint32_t mask = rx->hot;
     int got = 0;
 
@@ -536,7 +536,7 @@ void ib_recv_progress(struct ib_recv *rx)
         got += n > 0 ? n : 0;
     }
     for (int i = 0; !r2_rule(R2_RULE_CLOSE_INCARNATION) && i < l->npaths; i++) {
-        if (l->path[i].open && !ib_link_up(l, i)) {
+        if (l->path[i].open && !ib_conn_up(l, i)) {
             poll_path(rx, &l->path[i]); /* rule off: closed incarnations still count */
         }
     }
@@ -558,18 +558,18 @@ void ib_recv_progress(struct ib_recv *rx)
 
 int ib_recv_confirm(struct ib_recv *rx, int p)
 {
-    struct ib_path *path = &rx->link->path[p];
+    struct ib_path *path = &rx->conn->path[p];
 
-    if (!ib_link_up(rx->link, p) || poll_path(rx, path) < 0) {
+    if (!ib_conn_up(rx->conn, p) || poll_path(rx, path) < 0) {
         return 0;
     }
-    if (path->ctl_run && !rx->quiet && ib_link_up(rx->link, p)) {
+    if (path->ctl_run && !rx->quiet && ib_conn_up(rx->conn, p)) {
         int rc;
 
         rx->signal = 1;
         rc = write_ack(rx, path);
         rx->signal = 0;
-        if (rc == 0 || !ib_link_up(rx->link, p)) {
+        if (rc == 0 || !ib_conn_up(rx->conn, p)) {
             return 0;
         }
     }
@@ -578,10 +578,10 @@ int ib_recv_confirm(struct ib_recv *rx, int p)
 
 void ib_recv_send_acks(struct ib_recv *rx)
 {
-    struct ib_link *l = rx->link;
+    struct ib_conn *l = rx->conn;
 
     for (int p = 0; p < l->npaths && !rx->quiet; p++) {
-        if (ib_link_up(l, p)) {
+        if (ib_conn_up(l, p)) {
             write_ack(rx, &l->path[p]); /* no room there: S asks again */
         }
     }
@@ -621,7 +621,7 @@ int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr)
 
 int ib_recv_drain(struct ib_recv *rx, int p)
 {
-    struct ib_path *path = &rx->link->path[p];
+    struct ib_path *path = &rx->conn->path[p];
     struct ibv_wc wc[POLL_BATCH];
     int n;
 
@@ -637,11 +637,11 @@ int ib_recv_drain(struct ib_recv *rx, int p)
 
 void ib_recv_path_down(struct ib_recv *rx, int p)
 {
-    struct ib_link *l = rx->link;
+    struct ib_conn *l = rx->conn;
 
     rx->ack_sent = 0;
     for (int i = 0; i < l->npaths; i++) {
-        if (ib_link_up(l, i) && l->path[i].ack_sent > rx->ack_sent) {
+        if (ib_conn_up(l, i) && l->path[i].ack_sent > rx->ack_sent) {
             rx->ack_sent = l->path[i].ack_sent;
         }
     }

@@ -33,7 +33,7 @@ struct ib_rmsg {
 };
 
 struct ib_recv {
-    struct ib_link *link;
+    struct ib_conn *conn;
     struct r2_ledger ledger;
     uint8_t hot;     /* paths polled in every progress */
     uint8_t seen;    /* paths that brought some of the last @heard arrivals */
@@ -70,7 +70,7 @@ struct ib_recv {
 };
 
 /* @staging: one ring of memory; stays the caller's. */
-void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ctl_src *ctl_src);
+void ib_recv_init(struct ib_recv *rx, struct ib_conn *conn, struct ib_ctl_src *ctl_src);
 
 /* Opens @n receives as one group and writes their CTS. *first is the first seq, UINT64_MAX when
  * there is no room or no path. */

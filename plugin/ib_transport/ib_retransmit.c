@@ -6,7 +6,7 @@
 
 int ib_send_drain(struct ib_send *tx, int p)
 {
-    return ib_send_drain_path(tx, &tx->link->path[p]);
+    return ib_send_drain_path(tx, &tx->conn->path[p]);
 }
 
 /* Calls for every busy message of the window. */
@@ -34,7 +34,7 @@ void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib
     struct ib_smsg *m;
 
     ib_send_stage_incarnation_closed(tx, p, inc, how != IB_SEND_CLOSE_HARD);
-    if (tx->link->path[p].sq_used == 0 && how != IB_SEND_CLOSE_FLUSHED) {
+    if (tx->conn->path[p].sq_used == 0 && how != IB_SEND_CLOSE_FLUSHED) {
         return; /* every work request is accounted for */
     }
     FOR_EACH_BUSY(tx, m)
@@ -52,9 +52,9 @@ void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib
             part->wr_out = 0;
         }
     }
-    IB_RLX_SET(tx->link->path[p].sq_used, 0);
-    IB_RLX_SET(tx->link->path[p].bulk_out, 0);
-    IB_RLX_SET(tx->link->path[p].bytes_done, tx->link->path[p].bytes);
+    IB_RLX_SET(tx->conn->path[p].sq_used, 0);
+    IB_RLX_SET(tx->conn->path[p].bulk_out, 0);
+    IB_RLX_SET(tx->conn->path[p].bytes_done, tx->conn->path[p].bytes);
 }
 
 void ib_send_soft_over(struct ib_send *tx, int p)

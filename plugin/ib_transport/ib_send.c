@@ -14,10 +14,10 @@
  * would block it for ever (P2). */
 #define REPLAY_RESERVE R2_MAX_PARTS
 
-void ib_send_init(struct ib_send *tx, struct ib_link *link)
+void ib_send_init(struct ib_send *tx, struct ib_conn *conn)
 {
     memset(tx, 0, sizeof(*tx));
-    tx->link = link;
+    tx->conn = conn;
     ib_send_replan(tx);
 }
 
@@ -28,9 +28,9 @@ void ib_send_init(struct ib_send *tx, struct ib_link *link)
 static inline __attribute__((always_inline)) int path_eligible(struct ib_send *tx,
                                                                const struct ib_smsg *m, int p)
 {
-    const struct ib_link *l = tx->link;
+    const struct ib_conn *l = tx->conn;
 
-    return ib_link_up(l, p) && m->rkey[p] != 0 &&
+    return ib_conn_up(l, p) && m->rkey[p] != 0 &&
            (__builtin_expect(ib_mr_lkey(m->mr, l->path[p].nic) != 0, 1) ||
             ib_send_stage_takes(tx, m, p));
 }
@@ -40,7 +40,7 @@ static __attribute__((noinline)) uint32_t eligible_paths(struct ib_send *tx,
 {
     uint32_t mask = 0;
 
-    for (int p = 0; p < tx->link->npaths; p++) {
+    for (int p = 0; p < tx->conn->npaths; p++) {
         if (path_eligible(tx, m, p)) {
             mask |= 1u << p;
         }
@@ -50,7 +50,7 @@ static __attribute__((noinline)) uint32_t eligible_paths(struct ib_send *tx,
 
 static int path_room(const struct ib_send *tx, const struct ib_path *p, uint64_t seq)
 {
-    uint32_t limit = p->index < IB_MAX_PATHS ? tx->link->rq_depth : 0;
+    uint32_t limit = p->index < IB_MAX_PATHS ? tx->conn->rq_depth : 0;
 
     if (seq != tx->sack) {
         limit -= REPLAY_RESERVE;
@@ -79,7 +79,7 @@ static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_sms
         IB_RLX_ADD(p->bulk_out, 1);
     }
     if (rc != 0) {
-        ib_link_call_fault(tx->link, p->index, rc);
+        ib_conn_call_fault(tx->conn, p->index, rc);
         return -1;
     }
     return 0;
@@ -106,7 +106,7 @@ static inline __attribute__((always_inline)) int post_one(struct ib_send *tx, st
     int rc = ibv_post_send(p->qp, &wr, &bad);
 
     if (__builtin_expect(rc != 0, 0)) {
-        ib_link_call_fault(tx->link, p->index, ib_verbs_err(rc));
+        ib_conn_call_fault(tx->conn, p->index, ib_verbs_err(rc));
         return -1;
     }
     ib_send_part_posted(tx, m, k, p, 1);
@@ -156,8 +156,8 @@ static struct ib_path *other_path(struct ib_send *tx, const struct ib_smsg *m, u
             planned; /* the primary alone while it is up, the first backup without balance */
     }
 
-    for (int p = 0; p < tx->link->npaths; p++) {
-        struct ib_path *path = &tx->link->path[p];
+    for (int p = 0; p < tx->conn->npaths; p++) {
+        struct ib_path *path = &tx->conn->path[p];
 
         if ((eligible & (1u << p)) && path_room(tx, path, m->seq) &&
             (!best || path->parts_out < best->parts_out)) {
@@ -172,7 +172,7 @@ static int post_message(struct ib_send *tx, struct ib_smsg *m)
 {
     while (m->unposted) {
         unsigned k = (unsigned)__builtin_ctz(m->unposted);
-        struct ib_path *p = &tx->link->path[m->part[k].path];
+        struct ib_path *p = &tx->conn->path[m->part[k].path];
 
         if (__builtin_expect(!path_eligible(tx, m, p->index), 0)) {
             uint32_t eligible = eligible_paths(tx, m);
@@ -210,7 +210,7 @@ static __attribute__((noinline)) void post_pending(struct ib_send *tx)
     if (!tx->starved) {
         IB_RLX_SET(tx->starved_since, 0);
     } else if (tx->starved_since == 0) {
-        IB_RLX_SET(tx->starved_since, ib_link_now(tx->link));
+        IB_RLX_SET(tx->starved_since, ib_conn_now(tx->conn));
     }
 }
 
@@ -230,7 +230,7 @@ int ib_send_acked(struct ib_send *tx, uint64_t acked)
 
         if (m->seq == seq && m->nparts) {
             for (unsigned k = 0; k < m->nparts; k++) {
-                struct ib_path *p = &tx->link->path[m->part[k].path];
+                struct ib_path *p = &tx->conn->path[m->part[k].path];
 
                 if (!(m->unposted & (1u << k)) && p->inc == m->part[k].inc && p->parts_out > 0) {
                     p->parts_out--;
@@ -275,7 +275,7 @@ static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
 
         if (e.index != expect || (expect && e.n != prev->n)) {
             tx->bad_cts++;
-            tx->link->sink.peer_broken(tx->link->sink.arg, "a CTS out of its group");
+            tx->conn->sink.peer_broken(tx->conn->sink.arg, "a CTS out of its group");
             return 0;
         }
     } else if (e.index != 0) {
@@ -295,14 +295,14 @@ static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
  */
 static int wide_turn(struct ib_send *tx)
 {
-    return (++tx->turn & 7) == 0 || !ib_link_up(tx->link, tx->ring_hot);
+    return (++tx->turn & 7) == 0 || !ib_conn_up(tx->conn, tx->ring_hot);
 }
 
 /* Takes all CTS that are there. The window bounds it: R is at most 256 ahead of what we
  * acknowledged taking. */
 static void poll_cts(struct ib_send *tx, int wide)
 {
-    const struct ib_link *l = tx->link;
+    const struct ib_conn *l = tx->conn;
     int hot = tx->ring_hot;
 
     for (;;) {
@@ -351,7 +351,7 @@ static __attribute__((noinline)) void poll_ack_words(struct ib_send *tx, struct 
 
 static void poll_acks(struct ib_send *tx, int wide)
 {
-    struct ib_link *l = tx->link;
+    struct ib_conn *l = tx->conn;
 
     for (int i = wide ? 0 : tx->ring_hot; i < (wide ? l->npaths : tx->ring_hot + 1); i++) {
         if (l->path[i].open == IB_OPEN_ONE) {
@@ -411,7 +411,7 @@ static void stripe(struct ib_send *tx, struct ib_smsg *m)
     if (tx->plan.n == 0) { /* no path now: posted wherever one comes back */
         struct r2_plan any = {.n = 1};
 
-        r2_plan_stripe(&any, ~0u, m->size, (uint32_t)tx->link->cfg->stripe_min, max, &c);
+        r2_plan_stripe(&any, ~0u, m->size, (uint32_t)tx->conn->cfg->stripe_min, max, &c);
     } else {
         uint32_t eligible;
 
@@ -419,7 +419,7 @@ static void stripe(struct ib_send *tx, struct ib_smsg *m)
         eligible = tx->plan.n == 1 ? ~0u : eligible_paths(tx, m);
 
         r2_plan_stripe(&tx->plan, eligible ? eligible : ~0u, m->size,
-                       (uint32_t)tx->link->cfg->stripe_min, max, &c);
+                       (uint32_t)tx->conn->cfg->stripe_min, max, &c);
     }
     m->nparts = c.nparts;
     for (unsigned k = 0; k < c.nparts; k++) {
@@ -515,7 +515,7 @@ static inline __attribute__((always_inline)) int poll_path(struct ib_send *tx, s
         }
         n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
         if (__builtin_expect(n < 0, 0)) {
-            ib_link_call_fault(tx->link, p->index, EIO);
+            ib_conn_call_fault(tx->conn, p->index, EIO);
             return -1;
         }
         for (int i = 0; i < n; i++) {
@@ -539,8 +539,8 @@ static inline __attribute__((always_inline)) int poll_path(struct ib_send *tx, s
                 break;
             }
             if (__builtin_expect(wc[i].status != IBV_WC_SUCCESS, 0) &&
-                ib_link_up(tx->link, p->index)) {
-                ib_link_wc_fault(tx->link, p->index, &wc[i]);
+                ib_conn_up(tx->conn, p->index)) {
+                ib_conn_wc_fault(tx->conn, p->index, &wc[i]);
             }
         }
     } while (n == POLL_BATCH);
@@ -559,13 +559,13 @@ int ib_send_drain_path(struct ib_send *tx, struct ib_path *p)
 
 void ib_send_progress(struct ib_send *tx)
 {
-    struct ib_link *l = tx->link;
+    struct ib_conn *l = tx->conn;
     int wide = wide_turn(tx);
 
     for (int i = 0; i < l->npaths; i++) {
         struct ib_path *p = &l->path[i];
 
-        if (p->sq_used != 0 && p->open && ib_link_up(l, i)) {
+        if (p->sq_used != 0 && p->open && ib_conn_up(l, i)) {
             ib_send_poll_path(tx, p);
         }
     }
@@ -594,7 +594,7 @@ int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m)
     if (tx->sack > m->seq || all_parts(m, m->ledger)) {
         return 1;
     }
-    if (tx->link->cfg->ack == R2_ACK_CQE || !r2_rule(R2_RULE_E2E_ACK)) {
+    if (tx->conn->cfg->ack == R2_ACK_CQE || !r2_rule(R2_RULE_E2E_ACK)) {
         return all_parts(m, m->ledger | m->arrived);
     }
     return 0;

@@ -42,7 +42,7 @@ struct ib_smsg {
 };
 
 struct ib_send {
-    struct ib_link *link;
+    struct ib_conn *conn;
     struct r2_plan plan;
     uint32_t largest;   /* part, bytes: what every path can take, by way of staging memory, too */
     uint32_t most;      /* ... without it: for messages that are too long for 16 such parts */
@@ -70,7 +70,7 @@ struct ib_send {
     struct ib_smsg msg[R2_LEDGER_WINDOW];
 };
 
-void ib_send_init(struct ib_send *tx, struct ib_link *link);
+void ib_send_init(struct ib_send *tx, struct ib_conn *conn);
 
 /*
  * Starts a message of @size bytes for the receive that @tag matches. *out is NULL when no CTS is
@@ -144,7 +144,7 @@ int ib_send_unpost(struct ib_send *tx, int p, uint32_t inc);
  * ones, or only those of the first NIC pair that is (NCCL_R2_BALANCE=off); all usable ones from the
  * beginning with NCCL_R2_SPREAD or link->wide. Pure.
  */
-uint32_t ib_send_plan_paths(const struct ib_link *l);
+uint32_t ib_send_plan_paths(const struct ib_conn *l);
 
 /* Rebuilds the plan of these paths, by link->weight. */
 void ib_send_replan(struct ib_send *tx);

@@ -28,7 +28,7 @@ static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, un
     p->parts_out++;
     IB_RLX_ADD(p->wrs, wrs);
     IB_RLX_ADD(p->bytes, part->len);
-    IB_RLX_SET(tx->link->touched, tx->link->touched | 1u << p->index);
+    IB_RLX_SET(tx->conn->touched, tx->conn->touched | 1u << p->index);
 }
 
 /* --- by way of staging memory: ib_send_stage.c --- */

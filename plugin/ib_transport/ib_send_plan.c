@@ -6,8 +6,8 @@ static uint32_t most_of_a_part(const struct ib_send *tx)
 {
     uint32_t max = UINT32_MAX;
 
-    for (int p = 0; p < tx->link->npaths; p++) {
-        uint32_t m = tx->link->nics->nic[tx->link->path[p].nic].max_msg_sz;
+    for (int p = 0; p < tx->conn->npaths; p++) {
+        uint32_t m = tx->conn->nics->nic[tx->conn->path[p].nic].max_msg_sz;
 
         if (m >= R2_STRIPE_ALIGN && m < max) {
             max = m;
@@ -24,31 +24,31 @@ static uint32_t most_of_a_part(const struct ib_send *tx)
 static void plan_add(struct ib_send *tx, int p, uint32_t paths, uint32_t weight)
 {
     struct r2_plan *plan = &tx->plan;
-    uint32_t pair = ib_link_pair(tx->link, p) & paths;
+    uint32_t pair = ib_conn_pair(tx->conn, p) & paths;
 
     plan->path[plan->n] = (uint8_t)p;
     plan->pair[plan->n] = (uint8_t)__builtin_ctz(pair);
     plan->weight[plan->n] =
-        weight * (tx->link->cfg->ib_split ? PAIR_SHARES / (uint32_t)__builtin_popcount(pair) : 1);
+        weight * (tx->conn->cfg->ib_split ? PAIR_SHARES / (uint32_t)__builtin_popcount(pair) : 1);
     plan->credit[plan->n] = 0;
-    plan->whole |= !tx->link->cfg->ib_split && (pair & (pair - 1)) != 0;
+    plan->whole |= !tx->conn->cfg->ib_split && (pair & (pair - 1)) != 0;
     plan->n++;
 }
 
 /* While the primary NIC pair is usable it carries everything; afterwards all survivors share, or
  * only the first one. */
-uint32_t ib_send_plan_paths(const struct ib_link *l)
+uint32_t ib_send_plan_paths(const struct ib_conn *l)
 {
-    uint32_t usable = ib_link_usable(l), primary = l->npaths ? ib_link_pair(l, 0) : 0;
+    uint32_t usable = ib_conn_usable(l), primary = l->npaths ? ib_conn_pair(l, 0) : 0;
 
     if (usable && !l->cfg->balance) {
-        return usable & ib_link_pair(l, __builtin_ctz(usable));
+        return usable & ib_conn_pair(l, __builtin_ctz(usable));
     }
     return (usable & primary) && !l->cfg->spread && !l->wide ? usable & primary : usable;
 }
 
 /* Those of @paths that weigh something; all, and all alike, where none does. */
-static uint32_t weighty(const struct ib_link *l, uint32_t paths)
+static uint32_t weighty(const struct ib_conn *l, uint32_t paths)
 {
     uint32_t some = 0;
 
@@ -60,7 +60,7 @@ static uint32_t weighty(const struct ib_link *l, uint32_t paths)
 
 void ib_send_replan(struct ib_send *tx)
 {
-    const struct ib_link *l = tx->link;
+    const struct ib_conn *l = tx->conn;
     uint32_t paths = ib_send_plan_paths(l), some = weighty(l, paths);
 
     tx->plan.n = 0;

@@ -14,17 +14,17 @@
 
 static int lane_lives(const struct ib_send *tx, const struct ib_relay_lane *lane, int p)
 {
-    return lane && !lane->closing && !lane->broken && lane->inc == tx->link->path[p].inc;
+    return lane && !lane->closing && !lane->broken && lane->inc == tx->conn->path[p].inc;
 }
 
 /* The lane that new parts of path @p may take, asked for if it has none; NULL: none now. */
 static struct ib_relay_lane *lane_take(struct ib_send *tx, int p)
 {
-    struct ib_relay *relay = &tx->link->relay;
+    struct ib_relay *relay = &tx->conn->relay;
     struct ib_relay_lane *lane = tx->lane[p];
 
     if (lane == NULL && !tx->quiet && (lane = relay->lane_get(relay->arg, p)) != NULL) {
-        lane->inc = tx->link->path[p].inc;
+        lane->inc = tx->conn->path[p].inc;
         tx->lane[p] = lane;
         tx->lanes |= (uint8_t)(1u << p);
         tx->pending |= IB_SEND_STAGING; /* it goes back when it is idle */
@@ -34,11 +34,11 @@ static struct ib_relay_lane *lane_take(struct ib_send *tx, int p)
 
 int ib_send_stage_takes(struct ib_send *tx, const struct ib_smsg *m, int p)
 {
-    if (!(tx->link->relay.paths >> p & 1) || m->mr->type == IB_PTR_HOST) {
+    if (!(tx->conn->relay.paths >> p & 1) || m->mr->type == IB_PTR_HOST) {
         return 0;
     }
     for (unsigned k = 0; k < m->nparts; k++) {
-        if (m->part[k].len > tx->link->relay.ring) {
+        if (m->part[k].len > tx->conn->relay.ring) {
             return 0;
         }
     }
@@ -59,10 +59,10 @@ static __attribute__((noinline, cold)) void lane_break(struct ib_send *tx, int p
     R2_WARN("path %d: the copy engine of its staging memory fails: %s; %u copies run%s", p,
             strerror(err), lane->stage.reading, lost ? ", and it does not say when they end" : "");
     if (lost) {
-        tx->link->sink.lost(tx->link->sink.arg,
+        tx->conn->sink.lost(tx->conn->sink.arg,
                             "a copy engine reads buffers of it and does not say when it has ended");
-    } else if (ib_link_up(tx->link, p)) {
-        ib_link_call_fault(tx->link, p, err);
+    } else if (ib_conn_up(tx->conn, p)) {
+        ib_conn_call_fault(tx->conn, p, err);
     }
 }
 
@@ -139,7 +139,7 @@ static int post_staged(struct ib_send *tx, struct ib_relay_lane *lane, struct ib
     int rc = ibv_post_send(p->qp, &wr, &bad);
 
     if (rc != 0) {
-        ib_link_call_fault(tx->link, p->index, ib_verbs_err(rc));
+        ib_conn_call_fault(tx->conn, p->index, ib_verbs_err(rc));
         return -1;
     }
     ib_stage_posted(&lane->stage, e);
@@ -157,7 +157,7 @@ static void lane_end(struct ib_send *tx, int p)
     if (ib_stage_idle(&lane->stage) ? !lane->soft : lane->closing && lane->lost) {
         tx->lane[p] = NULL;
         tx->lanes &= (uint8_t) ~(1u << p);
-        tx->link->relay.lane_put(tx->link->relay.arg, p, lane);
+        tx->conn->relay.lane_put(tx->conn->relay.arg, p, lane);
     }
 }
 
@@ -167,15 +167,15 @@ static void lane_turn(struct ib_send *tx, int p)
     struct ib_stage_entry *e;
 
     copies_poll(tx, p);
-    if (!ib_link_up(tx->link, p) || tx->quiet) {
+    if (!ib_conn_up(tx->conn, p) || tx->quiet) {
         ib_stage_stop(&lane->stage);
     }
     while (lane_lives(tx, lane, p) && (e = ib_stage_next(&lane->stage)) != NULL) {
-        if (post_staged(tx, lane, &tx->link->path[p], e) != 0) {
+        if (post_staged(tx, lane, &tx->conn->path[p], e) != 0) {
             break;
         }
     }
-    lane->leaving |= tx->link->relay.lane_wanted(tx->link->relay.arg, p) != 0;
+    lane->leaving |= tx->conn->relay.lane_wanted(tx->conn->relay.arg, p) != 0;
     lane_end(tx, p);
 }
 
@@ -220,7 +220,7 @@ void ib_send_stage_sent(struct ib_send *tx, struct ib_path *p)
 
 void ib_send_stage_plan(struct ib_send *tx)
 {
-    struct ib_link *l = tx->link;
+    struct ib_conn *l = tx->conn;
 
     for (uint32_t paths = l->relay.paths; paths; paths &= paths - 1) {
         l->path[__builtin_ctz(paths)].one_max = 0; /* no part passes the data path's comparison */
@@ -228,7 +228,7 @@ void ib_send_stage_plan(struct ib_send *tx)
     for (uint32_t lanes = tx->lanes; lanes; lanes &= lanes - 1) {
         int p = __builtin_ctz(lanes);
 
-        if (!ib_link_up(l, p)) {
+        if (!ib_conn_up(l, p)) {
             ib_stage_stop(&tx->lane[p]->stage);
         }
     }

@@ -93,7 +93,7 @@ static bool is_quiet(struct r2_comm *c)
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
     int quiet = 1;
 
-    for (int p = 0; c->is_send && p < c->link.npaths; p++) {
+    for (int p = 0; c->is_send && p < c->conn.npaths; p++) {
         const struct fo_path *fp = &c->fo.path[p];
 
         if (fp->state == FO_UP) {
@@ -141,7 +141,7 @@ void r2_close_send_nothing_left(struct r2_comm *c)
 /* What an incarnation did, and the connection by now: for NCCL_R2_LOG=trace. */
 void r2_close_log_incarnation(const struct r2_comm *c, int p)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
 
     if (path->wrs || path->cqes) {
         R2_TRACE(
@@ -170,7 +170,7 @@ static void destroy_run(struct ib_job *job)
 {
     struct r2_build *b = (struct r2_build *)job;
 
-    ib_path_destroy(&b->comm->link, &b->comm->link.path[b->p]);
+    ib_path_destroy(&b->comm->conn, &b->comm->conn.path[b->p]);
 }
 
 static void destroy_done(struct ib_job *job)
@@ -186,9 +186,9 @@ static int destroy_paths(struct r2_comm *c)
 {
     int left = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         struct r2_build *b = &c->start->build[p];
-        struct ib_path *path = &c->link.path[p];
+        struct ib_path *path = &c->conn.path[p];
 
         if (b->job.busy || c->fo.path[p].fence.job.busy) {
             left++;
@@ -235,12 +235,12 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
         if (!over(c, now)) {
             return r2_earlier(next, send_again(c, now));
         }
-        for (int p = 0; p < c->link.npaths; p++) {
+        for (int p = 0; p < c->conn.npaths; p++) {
             r2_close_log_incarnation(c, p);
             r2_report_incarnation_over(c, p);
         }
         c->fo.over = 1;
-        c->link.up = 0; /* nothing is posted or polled any more */
+        c->conn.up = 0; /* nothing is posted or polled any more */
         r2_close_move(c, R2_CLOSE_DESTROY);
     }
     c->fo.over = 1;

@@ -183,7 +183,7 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, int class, st
     if (c == NULL) {
         return R2_ERR_SYSTEM;
     }
-    c->link.traffic_class = class >= 0 && class <= UINT8_MAX ? (uint8_t) class : 0;
+    c->conn.traffic_class = class >= 0 && class <= UINT8_MAX ? (uint8_t) class : 0;
     c->start->peer_name = h->name;
     c->start->listen_id = h->listen;
     c->start->since = r2_now(inst);

@@ -47,13 +47,13 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
     c->deadline = UINT64_MAX; /* until somebody kicks it */
     r2_gate_init(&c->gate);
     c->prof = r2_prof_new(&inst->cfg);
-    c->link.nics = &inst->nics;
-    c->link.cfg = &inst->cfg;
-    c->link.rq_depth = (uint32_t)inst->cfg.rq_depth;
-    c->link.now_ns = inst->env.now_ns;
-    c->link.now_arg = inst->env.arg;
+    c->conn.nics = &inst->nics;
+    c->conn.cfg = &inst->cfg;
+    c->conn.rq_depth = (uint32_t)inst->cfg.rq_depth;
+    c->conn.now_ns = inst->env.now_ns;
+    c->conn.now_arg = inst->env.arg;
     r2_comm_enter(c);
-    c->link.conn_id = c->id;
+    c->conn.conn_id = c->id;
     snprintf(c->label, sizeof(c->label), "%s %u", is_send ? "send" : "recv", c->id);
     return c;
 }
@@ -68,7 +68,7 @@ void r2_comm_free(struct r2_comm *c)
         r2_peer_put(c->inst, c->peer);
     }
     r2_reg_leave(c); /* none, unless the instance goes before its connections were closed */
-    if (!atomic_load_explicit(&c->link.ctl_src_kept,
+    if (!atomic_load_explicit(&c->conn.ctl_src_kept,
                               memory_order_relaxed)) { /* the workers' jobs are back */
         r2_pages_put(c->start->ctl_src_mem, sizeof(struct ib_ctl_src));
     }

@@ -127,7 +127,7 @@ void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
         if (c->peer == peer) {
             r2_gate_visit(&c->gate);
             c->repeat.at = 0;
-            for (int p = 0; p < c->link.npaths; p++) {
+            for (int p = 0; p < c->conn.npaths; p++) {
                 c->fo.path[p].send_at = c->ret->path[p].send_at = 0;
             }
             r2_gate_unvisit(&c->gate);

@@ -49,9 +49,9 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
                 names[to]);
         return;
     }
-    R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->link.path[p].inc,
+    R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->conn.path[p].inc,
              names[r->state], names[to]);
-    c->inst->reconnect.builds[c->link.path[p].nic] += (uint16_t)(builds(to) - builds(r->state));
+    c->inst->reconnect.builds[c->conn.path[p].nic] += (uint16_t)(builds(to) - builds(r->state));
     r->state = to;
     r->send_at = 0;
     r->interval = R2_MS(c->inst->cfg.t_repeat_ms);
@@ -69,9 +69,9 @@ static int ended(const struct r2_comm *c)
 static void send(struct r2_comm *c, int p, enum fo_type type)
 {
     union fo_body b = {
-        .open = {.dst = c->fo.peer, .src = c->id, .inc = c->link.path[p].inc, .path = (uint8_t)p}};
+        .open = {.dst = c->fo.peer, .src = c->id, .inc = c->conn.path[p].inc, .path = (uint8_t)p}};
 
-    ib_path_addr_get(&c->link, &c->link.path[p], &b.open.addr);
+    ib_path_addr_get(&c->conn, &c->conn.path[p], &b.open.addr);
     r2_peer_emit(c->inst, c->peer, type, &b);
 }
 
@@ -97,7 +97,7 @@ static void send_ended(struct r2_comm *c, int p, uint32_t inc)
                                 .reason = IB_FAULT_SETUP,
                                 .flags = FO_FLAG_FENCED}};
 
-    if (c->is_send && inc == c->link.path[p].inc) {
+    if (c->is_send && inc == c->conn.path[p].inc) {
         b.down.live = c->fo.path[p].live; /* it may have stood: the OPEN is late (P35) */
     }
     r2_peer_emit(c->inst, c->peer, FO_MSG_DOWN, &b);
@@ -128,7 +128,7 @@ static bool was_refused(const struct r2_comm *c, int p, uint32_t inc)
  */
 static void next_incarnation(struct r2_comm *c, int p, uint32_t inc, uint64_t now)
 {
-    struct ib_path *path = &c->link.path[p];
+    struct ib_path *path = &c->conn.path[p];
     struct r2_ret *r = &c->ret->path[p];
 
     r2_close_log_incarnation(c, p);
@@ -162,19 +162,19 @@ static void give_up_open(struct r2_comm *c, int p)
 static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
 {
     struct r2_ret *r = &c->ret->path[p];
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
     struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
     uint64_t base = R2_MS(c->inst->cfg.t_return_ms), most;
 
-    R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->link.path[p].inc, why);
+    R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->conn.path[p].inc, why);
     if (r->state == R2_RET_S_BUILD) {
-        send_ended(c, p, c->link.path[p].inc); /* R waits for our queue pair */
+        send_ended(c, p, c->conn.path[p].inc); /* R waits for our queue pair */
     }
     ret_move(c, p, R2_RET_NONE);
-    c->link.path[p].open = 0;
+    c->conn.path[p].open = 0;
     fo_path_never(&c->fo, p);
     base = base < AGAIN_MIN ? base : AGAIN_MIN;
-    most = base * (c->link.up ? AGAIN_MAX : AGAIN_LAST);
+    most = base * (c->conn.up ? AGAIN_MAX : AGAIN_LAST);
     r->pause = r->pause == 0 ? base : 2 * r->pause < most ? 2 * r->pause : most;
     r->not_before = now + r->pause;
     r->failed_at = now;
@@ -191,9 +191,9 @@ static int stands(struct r2_comm *c, int p)
     ret_move(c, p, R2_RET_NONE);
     r2_failback_done(c, p);
     c->ret->path[p].pause = 0;
-    r2_locate_back(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+    r2_locate_back(c->inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic);
     R2_INFO_MANY(R2_LOG_BACK, "%s path %d life %u is up: its NIC pair is back", c->label, p,
-                 c->link.path[p].inc);
+                 c->conn.path[p].inc);
     if (c->flush.lane) {
         ib_flush_open(c->flush.lane, 1u << p);
     }
@@ -204,7 +204,7 @@ static int stands(struct r2_comm *c, int p)
     } else {
         ib_recv_progress(c->rx);
     }
-    return ib_link_up(&c->link, p);
+    return ib_conn_up(&c->conn, p);
 }
 
 /* --- old incarnations --- */
@@ -213,7 +213,7 @@ static void old_run(struct ib_job *job)
 {
     struct r2_ret *r = (struct r2_ret *)job;
 
-    ib_path_destroy(&r->comm->link, &r->old);
+    ib_path_destroy(&r->comm->conn, &r->old);
 }
 
 static void old_done(struct ib_job *job)
@@ -251,7 +251,7 @@ static uint64_t step_old(struct r2_comm *c, int p, uint64_t now)
 
 void r2_reconnect_stop(struct r2_comm *c)
 {
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         if (c->ret->path[p].state != R2_RET_NONE) {
             ret_move(c, p, R2_RET_NONE);
         }
@@ -263,7 +263,7 @@ int r2_reconnect_close(struct r2_comm *c)
 {
     int left = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         if (c->ret->path[p].has_old && !c->ret->path[p].job.busy) {
             destroy_old(c, p);
         }
@@ -276,13 +276,13 @@ int r2_reconnect_close(struct r2_comm *c)
 
 static int admitted(struct r2_comm *c, int p)
 {
-    int nic = c->link.path[p].nic;
+    int nic = c->conn.path[p].nic;
 
     if (c->inst->reconnect.builds[nic] < R2_RECONNECT_AT_ONCE) {
         return 1;
     }
     c->ret->waits |= (uint8_t)(1u << p);
-    c->ret->urgent = c->link.up == 0;
+    c->ret->urgent = c->conn.up == 0;
     c->inst->reconnect.waiting |= 1u << nic;
     return 0;
 }
@@ -293,8 +293,8 @@ static int admit_some(struct r2_inst *inst, int nic, int urgent, int room)
     int n = 0;
 
     for (struct r2_comm *c = r2_comm_first(inst); c && n < room; c = c->list.all_next) {
-        for (int p = 0; c->ret->waits && c->ret->urgent == urgent && p < c->link.npaths; p++) {
-            if ((c->ret->waits >> p & 1) && c->link.path[p].nic == nic) {
+        for (int p = 0; c->ret->waits && c->ret->urgent == urgent && p < c->conn.npaths; p++) {
+            if ((c->ret->waits >> p & 1) && c->conn.path[p].nic == nic) {
                 c->ret->waits &= (uint8_t) ~(1u << p);
                 r2_comm_kick(c);
                 n++;
@@ -323,7 +323,7 @@ void r2_reconnect_admit(struct r2_inst *inst)
 /* R: whether a new incarnation may begin now. */
 static bool may_begin(struct r2_comm *c, int p, uint64_t now)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
     const struct r2_ret *r = &c->ret->path[p];
     uint64_t since;
     struct r2_pair *pair;
@@ -332,12 +332,12 @@ static bool may_begin(struct r2_comm *c, int p, uint64_t now)
         c->start->build[p].job.busy || !fo_may_return(&c->fo, p)) {
         return 0;
     }
-    if (r2_drain_has(c, p) && c->link.up) {
+    if (r2_drain_has(c, p) && c->conn.up) {
         return 0; /* with no path at all it is better than none */
     }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
     since = c->fo.path[p].down_since > r->failed_at ? c->fo.path[p].down_since : r->failed_at;
-    if (pair == NULL || !r2_probation_good(pair, since, c->link.up == 0)) {
+    if (pair == NULL || !r2_probation_good(pair, since, c->conn.up == 0)) {
         return 0;
     }
     if (now < r->not_before && pair->heal.misses == r->misses) {
@@ -356,7 +356,7 @@ static uint64_t step_none(struct r2_comm *c, int p, uint64_t now)
     const struct r2_ret *r = &c->ret->path[p];
 
     if (may_begin(c, p, now)) {
-        next_incarnation(c, p, c->link.path[p].inc + 1, now);
+        next_incarnation(c, p, c->conn.path[p].inc + 1, now);
         ret_move(c, p, R2_RET_R_BUILD);
         r2_build_submit(c, p, 0);
     }
@@ -381,7 +381,7 @@ static uint64_t step_open(struct r2_comm *c, int p, uint64_t now)
         return UINT64_MAX;
     case R2_RET_S_BUILD:
         ib_path_open(
-            &c->link.path[p]); /* R writes CTS before its report that we may post is here */
+            &c->conn.path[p]); /* R writes CTS before its report that we may post is here */
         ret_move(c, p, R2_RET_S_SENT);
         return repeat(c, p, FO_MSG_OPEN_OK, now);
     default:
@@ -425,7 +425,7 @@ uint64_t r2_reconnect_step(struct r2_comm *c, uint64_t now)
 
         r->not_before = r->pause = 0; /* an administrator does not wait for a back-off */
     }
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         next = r2_earlier(next, step_path(c, p, now));
         next = r2_earlier(next, step_old(c, p, now));
     }
@@ -445,7 +445,7 @@ static void take_open(struct r2_comm *c, const struct fo_open *m)
     }
     fo_incarnation_superseded(&c->fo, p);
     if (c->ret->path[p].has_old || c->start->build[p].job.busy || !fo_may_return(&c->fo, p) ||
-        c->inst->reconnect.builds[c->link.path[p].nic] >= R2_RECONNECT_AT_ONCE) {
+        c->inst->reconnect.builds[c->conn.path[p].nic] >= R2_RECONNECT_AT_ONCE) {
         return; /* R repeats */
     }
     next_incarnation(c, p, m->inc, now);
@@ -459,13 +459,13 @@ void r2_reconnect_on_open(struct r2_comm *c, const struct fo_open *m)
     int p = m->path;
     int32_t ahead;
 
-    if (!c->is_send || p >= c->link.npaths || ended(c)) {
+    if (!c->is_send || p >= c->conn.npaths || ended(c)) {
         return;
     }
-    ahead = (int32_t)(m->inc - c->link.path[p].inc);
+    ahead = (int32_t)(m->inc - c->conn.path[p].inc);
     if (ahead > 0 && was_refused(c, p, m->inc)) {
         send_ended(c, p, m->inc);
-    } else if (ahead > 0 && r2_drain_has(c, p) && c->link.up) {
+    } else if (ahead > 0 && r2_drain_has(c, p) && c->conn.up) {
         refuse(c, p, m->inc); /* R does not know of the drain (yet) */
     } else if (ahead > 0 && r2_failback_allows(c, p)) {
         take_open(c, m);
@@ -484,7 +484,7 @@ void r2_reconnect_on_open_ok(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
 
-    if (c->is_send || p >= c->link.npaths || m->inc != c->link.path[p].inc || ended(c)) {
+    if (c->is_send || p >= c->conn.npaths || m->inc != c->conn.path[p].inc || ended(c)) {
         return;
     }
     if (c->ret->path[p].state == R2_RET_R_SENT) {
@@ -502,7 +502,7 @@ void r2_reconnect_on_open_up(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
 
-    if (c->is_send && p < c->link.npaths && m->inc == c->link.path[p].inc &&
+    if (c->is_send && p < c->conn.npaths && m->inc == c->conn.path[p].inc &&
         c->ret->path[p].state == R2_RET_S_SENT && !ended(c)) {
         stands(c, p);
     }
@@ -510,7 +510,7 @@ void r2_reconnect_on_open_up(struct r2_comm *c, const struct fo_open *m)
 
 int r2_reconnect_on_over(struct r2_comm *c, int p, uint32_t inc)
 {
-    if (p >= c->link.npaths || inc != c->link.path[p].inc || c->ret->path[p].state == R2_RET_NONE) {
+    if (p >= c->conn.npaths || inc != c->conn.path[p].inc || c->ret->path[p].state == R2_RET_NONE) {
         return 0;
     }
     if (c->ret->path[p].state == R2_RET_S_SENT || c->ret->path[p].state == R2_RET_R_SENT) {

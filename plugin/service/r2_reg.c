@@ -85,8 +85,8 @@ static uint64_t nic_mask(struct r2_comm *c)
     uint64_t mask = 0;
 
     r2_gate_visit(&c->gate);
-    for (int p = 0; p < c->link.npaths; p++) {
-        mask |= 1ull << c->link.path[p].nic;
+    for (int p = 0; p < c->conn.npaths; p++) {
+        mask |= 1ull << c->conn.path[p].nic;
     }
     r2_gate_unvisit(&c->gate);
     return mask;
@@ -200,7 +200,7 @@ static bool halt_is_late(const struct r2_comm *c, int p, uint64_t since, uint64_
 {
     const struct r2_config *cfg = &c->inst->cfg;
     const struct ib_fence *f = &c->fo.path[p].fence;
-    uint32_t device = 1u << c->inst->nics.nic[c->link.path[p].nic].device_index;
+    uint32_t device = 1u << c->inst->nics.nic[c->conn.path[p].nic].device_index;
     uint64_t fence = (uint64_t)cfg->t_fence_ms * 1000000, dead = (uint64_t)cfg->t_dead_ms * 1000000;
     uint64_t started;
 
@@ -227,8 +227,8 @@ static uint32_t halt_poll(struct r2_comm *c, uint64_t since, uint32_t *late)
     uint64_t now = r2_now(c->inst);
     uint32_t left = fo_unhalted(&c->fo);
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        uint32_t device = 1u << c->inst->nics.nic[c->link.path[p].nic].device_index;
+    for (int p = 0; p < c->conn.npaths; p++) {
+        uint32_t device = 1u << c->inst->nics.nic[c->conn.path[p].nic].device_index;
 
         if (!(left >> p & 1)) {
             atomic_fetch_and_explicit(&c->inst->jobs.unhalted, ~device, memory_order_relaxed);
@@ -284,7 +284,7 @@ static const struct halting *wait_for_halt(struct r2_inst *inst, struct halting 
 static void keep(const struct halting *h, struct ib_mr *mr)
 {
     struct r2_comm *c = h->c;
-    const struct ib_nic *nic = &c->inst->nics.nic[c->link.path[__builtin_ctz(h->late)].nic];
+    const struct ib_nic *nic = &c->inst->nics.nic[c->conn.path[__builtin_ctz(h->late)].nic];
 
     ib_mr_keep(c->inst->mrs, mr);
     R2_WARN(

@@ -458,8 +458,8 @@ static int comm_stuck(const struct r2_comm *c)
  * pairs of all its paths belong together. */
 static int comm_on(const struct r2_inst *inst, const struct r2_comm *c, uint64_t devices)
 {
-    for (int p = 0; p < c->link.npaths; p++) {
-        if (devices >> inst->nics.nic[c->link.path[p].nic].device_index & 1) {
+    for (int p = 0; p < c->conn.npaths; p++) {
+        if (devices >> inst->nics.nic[c->conn.path[p].nic].device_index & 1) {
             return 1;
         }
     }
@@ -475,10 +475,10 @@ static void comms_free(struct r2_inst *inst, uint64_t still_running)
         if (comm_stuck(c) || comm_on(inst, c, still_running)) {
             continue;
         }
-        for (int p = 0; p < c->link.npaths; p++) {
-            ib_path_destroy(&c->link, &c->link.path[p]);
+        for (int p = 0; p < c->conn.npaths; p++) {
+            ib_path_destroy(&c->conn, &c->conn.path[p]);
             if (c->ret->path[p].has_old) {
-                ib_path_destroy(&c->link, &c->ret->path[p].old);
+                ib_path_destroy(&c->conn, &c->ret->path[p].old);
             }
         }
         if (c->tx) {

@@ -145,10 +145,10 @@ static int make_ctl_src(struct r2_comm *c)
 
 static int make_flush(struct r2_comm *c)
 {
-    if (!ib_flush_wanted(&c->link)) {
+    if (!ib_flush_wanted(&c->conn)) {
         return 0;
     }
-    c->flush.lane = ib_flush_create(&c->link, c->inst->jobs.workers, r2_comm_kick, c);
+    c->flush.lane = ib_flush_create(&c->conn, c->inst->jobs.workers, r2_comm_kick, c);
     c->flush.req = calloc(IB_FLUSH_OPS, sizeof(*c->flush.req));
     c->rx->flush = c->flush.lane;
     return c->flush.lane && c->flush.req ? 0 : -1;
@@ -166,14 +166,14 @@ static int make_halves(struct r2_comm *c)
         return -1;
     }
     if (c->is_send) {
-        ib_send_init(c->tx, &c->link);
+        ib_send_init(c->tx, &c->conn);
     } else {
-        ib_recv_init(c->rx, &c->link, c->start->ctl_src_mem);
+        ib_recv_init(c->rx, &c->conn, c->start->ctl_src_mem);
         if (make_flush(c) != 0) {
             return -1;
         }
     }
-    c->fo.link = &c->link;
+    c->fo.conn = &c->conn;
     c->fo.tx = c->tx;
     c->fo.rx = c->rx;
     c->fo.workers = c->inst->jobs.workers;
@@ -188,7 +188,7 @@ static int make_halves(struct r2_comm *c)
  * once. */
 static void open_paths(struct r2_comm *c, unsigned up)
 {
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         if (up & (1u << p)) {
             fo_path_up(&c->fo, p);
             r2_setup_check_path(c, p);
@@ -197,8 +197,8 @@ static void open_paths(struct r2_comm *c, unsigned up)
         }
     }
     R2_INFO_MANY(R2_LOG_CONNECTED, "%s connected: %d paths of %d up", c->label,
-                 __builtin_popcount(c->link.up), c->link.npaths);
-    if (c->link.up == 0 && c->fo.nopath_since == 0) {
+                 __builtin_popcount(c->conn.up), c->conn.npaths);
+    if (c->conn.up == 0 && c->fo.nopath_since == 0) {
         c->fo.nopath_since = r2_now(c->inst);
     }
     fo_check_paths(&c->fo);
@@ -228,7 +228,7 @@ static void send_req(struct r2_comm *c)
     b.req.qps = (uint8_t)c->inst->cfg.ib_qps;
     b.req.digest = c->inst->digest;
     b.req.nnics = (uint8_t)r2_setup_nics(c->inst, c->dev, b.req.nic);
-    b.req.traffic_class = c->link.traffic_class;
+    b.req.traffic_class = c->conn.traffic_class;
     snprintf(b.req.host, sizeof(b.req.host), "%s", c->inst->host);
     r2_peer_emit(c->inst, c->peer, FO_MSG_REQ, &b);
 }
@@ -236,10 +236,10 @@ static void send_req(struct r2_comm *c)
 static void path_init(struct r2_comm *c, int p, int mine, int theirs, const char *name)
 {
     snprintf(c->far.nic[p], sizeof(c->far.nic[p]), "%s", name);
-    c->link.path[p].index = (uint8_t)p;
-    c->link.path[p].nic = (uint8_t)mine;
-    c->link.path[p].peer_nic = (uint8_t)theirs;
-    c->link.path[p].inc = 1;
+    c->conn.path[p].index = (uint8_t)p;
+    c->conn.path[p].nic = (uint8_t)mine;
+    c->conn.path[p].peer_nic = (uint8_t)theirs;
+    c->conn.path[p].inc = 1;
 }
 
 void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
@@ -256,8 +256,8 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
     }
     c->start->rep = *m;
     c->fo.peer = m->src;
-    c->link.npaths = m->npaths;
-    c->link.rq_depth = m->rq_depth;
+    c->conn.npaths = m->npaths;
+    c->conn.rq_depth = m->rq_depth;
     make_label(c, m->host);
     check_digest(c, m->digest);
     r2_setup_check_qps(c, (int)c->inst->cfg.ib_qps);
@@ -285,14 +285,14 @@ static void make_conf(struct r2_comm *c)
     memset(m, 0, sizeof(*m));
     m->dst = c->fo.peer;
     m->src = c->id;
-    m->npaths = (uint8_t)c->link.npaths;
-    for (int p = 0; p < c->link.npaths; p++) {
-        m->path[p].s_nic = c->link.path[p].nic;
-        m->path[p].r_nic = c->link.path[p].peer_nic;
+    m->npaths = (uint8_t)c->conn.npaths;
+    for (int p = 0; p < c->conn.npaths; p++) {
+        m->path[p].s_nic = c->conn.path[p].nic;
+        m->path[p].r_nic = c->conn.path[p].peer_nic;
         m->path[p].ok = (uint8_t)r2_build_stands(c, p);
         m->path[p].addr.port.mtu = IBV_MTU_1024;
         if (m->path[p].ok) {
-            ib_path_addr_get(&c->link, &c->link.path[p], &m->path[p].addr);
+            ib_path_addr_get(&c->conn, &c->conn.path[p], &m->path[p].addr);
         }
     }
 }
@@ -304,13 +304,13 @@ void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m)
     if (setup_of(c) != R2_SETUP_S_CONF) {
         return;
     }
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         if (!r2_build_stands(c, p)) {
             up &= ~(1u << p);
         }
     }
     r2_balance_begin(c);
-    open_paths(c, up & ((1u << c->link.npaths) - 1));
+    open_paths(c, up & ((1u << c->conn.npaths) - 1));
     ib_send_replan(c->tx);
     setup_move(c, R2_SETUP_DONE);
     r2_comm_kick(c);
@@ -377,17 +377,17 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     c->start->listen_id = m->listen;
     c->fo.peer = m->src;
     c->start->since = c->start->build_since = r2_now(inst);
-    c->link.traffic_class = m->traffic_class;
-    c->link.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, r2_setup_nics(inst, dev, nics),
+    c->conn.traffic_class = m->traffic_class;
+    c->conn.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, r2_setup_nics(inst, dev, nics),
                                     dev, inst->cfg.backup_scope == R2_BACKUP_ANY, s_nic, r_nic);
     if (!inst->cfg.failover) {
-        c->link.npaths = 1;
+        c->conn.npaths = 1;
     }
     qps = m->qps > inst->cfg.ib_qps ? m->qps : (int)inst->cfg.ib_qps;
-    c->link.npaths = r2_setup_more(s_nic, r_nic, c->link.npaths, qps);
-    for (int p = 0; p < c->link.npaths; p++) {
+    c->conn.npaths = r2_setup_more(s_nic, r_nic, c->conn.npaths, qps);
+    for (int p = 0; p < c->conn.npaths; p++) {
         path_init(c, p, r_nic[p], s_nic[p], m->nic[s_nic[p]].name);
-        c->link.path[p].peer_nic_gen = m->nic[s_nic[p]].gen;
+        c->conn.path[p].peer_nic_gen = m->nic[s_nic[p]].gen;
     }
     make_label(c, m->host);
     check_digest(c, m->digest);
@@ -397,7 +397,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
         r2_setup_fail(c, "out of memory");
         return;
     }
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         r2_build_submit(c, p, 0);
     }
     r2_comm_kick(c);
@@ -411,12 +411,12 @@ static void make_rep(struct r2_comm *c)
     m->dst = c->fo.peer;
     m->src = c->id;
     m->dev = (uint8_t)c->dev;
-    m->npaths = (uint8_t)c->link.npaths;
-    m->rq_depth = (uint16_t)c->link.rq_depth;
+    m->npaths = (uint8_t)c->conn.npaths;
+    m->rq_depth = (uint16_t)c->conn.rq_depth;
     m->digest = c->inst->digest;
     snprintf(m->host, sizeof(m->host), "%s", c->inst->host);
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *path = &c->conn.path[p];
 
         snprintf(m->nic_name[p], FO_NIC_NAME, "%.*s", FO_NIC_NAME - 1,
                  c->inst->nics.nic[path->nic].name);
@@ -425,7 +425,7 @@ static void make_rep(struct r2_comm *c)
         m->path[p].ok = (uint8_t)r2_build_stands(c, p);
         m->path[p].addr.port.mtu = IBV_MTU_1024;
         if (m->path[p].ok) {
-            ib_path_addr_get(&c->link, path, &m->path[p].addr);
+            ib_path_addr_get(&c->conn, path, &m->path[p].addr);
         }
     }
 }
@@ -444,13 +444,13 @@ void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m)
         send_ready(c);
         return;
     }
-    if (setup_of(c) != R2_SETUP_R_REP || m->npaths != c->link.npaths) {
+    if (setup_of(c) != R2_SETUP_R_REP || m->npaths != c->conn.npaths) {
         return;
     }
     c->start->conf = *m;
     setup_move(c, R2_SETUP_R_MOVE);
     c->start->build_since = r2_now(c->inst);
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         if (!r2_build_stands(c, p)) {
             continue;
         }
@@ -500,7 +500,7 @@ static uint64_t step_build(struct r2_comm *c, uint64_t now)
     if (!r2_build_over(c, now, &next)) {
         return next;
     }
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         up |= (unsigned)r2_build_stands(c, p) << p;
     }
     if (up == 0) {

@@ -14,11 +14,11 @@ static void build_run(struct ib_job *job)
 {
     struct r2_build *b = (struct r2_build *)job;
     struct r2_comm *c = b->comm;
-    struct ib_path *path = &c->link.path[b->p];
+    struct ib_path *path = &c->conn.path[b->p];
     uint32_t psn;
 
     if (b->connect) {
-        b->rc = ib_path_connect(&c->link, path, &b->peer);
+        b->rc = ib_path_connect(&c->conn, path, &b->peer);
         if (b->rc == 0 && c->flush.lane) {
             ib_flush_build(c->flush.lane, b->p);
         }
@@ -32,12 +32,12 @@ static void build_run(struct ib_job *job)
     c->inst->env.random(c->inst->env.arg, &psn, sizeof(psn));
     if (!r2_rule(R2_RULE_NEW_QP) && c->ret->path[b->p].has_old) {
         psn = c->ret->path[b->p].old.psn; /* rule off: the old numbers once more */
-        ib_path_destroy(&c->link, &c->ret->path[b->p].old);
+        ib_path_destroy(&c->conn, &c->ret->path[b->p].old);
     }
-    b->rc = ib_path_create(&c->link, path, c->is_send, psn);
+    b->rc = ib_path_create(&c->conn, path, c->is_send, psn);
     if (b->rc == 0) {
-        b->rc = c->is_send ? ib_path_connect(&c->link, path, &b->peer)
-                           : ib_path_fill_rq(&c->link, path);
+        b->rc = c->is_send ? ib_path_connect(&c->conn, path, &b->peer)
+                           : ib_path_fill_rq(&c->conn, path);
     }
 }
 
@@ -56,7 +56,7 @@ void r2_build_submit(struct r2_comm *c, int p, int connect)
     b->rc = 0;
     b->job.run = build_run;
     b->job.done = build_done;
-    ib_workers_submit(c->inst->jobs.workers, c->inst->nics.nic[c->link.path[p].nic].device_index,
+    ib_workers_submit(c->inst->jobs.workers, c->inst->nics.nic[c->conn.path[p].nic].device_index,
                       &b->job);
 }
 
@@ -67,7 +67,7 @@ void r2_build_submit(struct r2_comm *c, int p, int connect)
  */
 static uint64_t worth_until(const struct r2_comm *c, int p)
 {
-    uint64_t alive = c->inst->jobs.alive[c->inst->nics.nic[c->link.path[p].nic].device_index];
+    uint64_t alive = c->inst->jobs.alive[c->inst->nics.nic[c->conn.path[p].nic].device_index];
     uint64_t hung =
         (alive > c->start->build_since ? alive : c->start->build_since) + BUILD_LIMIT_NS;
     uint64_t share = R2_MS(c->inst->cfg.t_connect_ms) / BUILD_SHARE;
@@ -83,7 +83,7 @@ int r2_build_over(struct r2_comm *c, uint64_t now, uint64_t *next)
     uint64_t until = 0;
     int busy = 0, good = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         if (c->start->build[p].late) {
             continue; /* of an earlier step, or refused by the peer */
         }
@@ -100,7 +100,7 @@ int r2_build_over(struct r2_comm *c, uint64_t now, uint64_t *next)
         *next = now < until ? until : now + BUILD_LIMIT_NS;
         return 0;
     }
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         c->start->build[p].late |= c->start->build[p].job.busy != 0;
     }
     return 1;

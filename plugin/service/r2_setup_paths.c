@@ -88,20 +88,20 @@ int r2_setup_more(uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS], int 
 
 void r2_setup_check_qps(struct r2_comm *c, int wanted)
 {
-    int got = __builtin_popcount(ib_link_pair(&c->link, 0));
+    int got = __builtin_popcount(ib_conn_pair(&c->conn, 0));
 
     if (got < wanted && !c->inst->logged.qps) {
         c->inst->logged.qps = 1;
         R2_WARN(
             "NCCL_IB_QPS_PER_CONNECTION=%d: a connection gets %d queue pairs over its NIC pair, since it has at most %d in all and one for "
             "each of %d NIC pairs; NCCL_R2_BACKUP_NICS makes these fewer",
-            wanted, got, IB_MAX_PATHS, ib_link_pairs(&c->link, ~0u));
+            wanted, got, IB_MAX_PATHS, ib_conn_pairs(&c->conn, ~0u));
     }
 }
 
 void r2_setup_check_path(struct r2_comm *c, int p)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
     const struct ib_nic *nic = &c->inst->nics.nic[path->nic];
 
     if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->nic_gen ||

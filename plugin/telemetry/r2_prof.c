@@ -72,7 +72,7 @@ static uint32_t qp_of(const struct ib_path *p, uint32_t inc)
 
 /* What was posted and accounted for between two checks was an event, too. */
 void r2_prof_send(struct r2_prof *prof, struct r2_prof_req *r, const struct ib_smsg *m,
-                  const struct ib_link *l, int over)
+                  const struct ib_conn *l, int over)
 {
     for (unsigned k = 0; k < m->nparts; k++) {
         const struct ib_part *part = &m->part[k];
@@ -105,7 +105,7 @@ static void recv_poll(struct r2_prof *prof, struct r2_prof_req *r, const struct 
                       int over)
 {
     const struct r2_comm *c = req->comm;
-    const struct ib_path *p = &c->link.path[c->link.up ? __builtin_ctz(c->link.up) : 0];
+    const struct ib_path *p = &c->conn.path[c->conn.up ? __builtin_ctz(c->conn.up) : 0];
 
     for (unsigned i = 0, begun = r->n; begun == 0 && i < req->n; i++) {
         const struct ib_rmsg *m = &c->rx->msg[(req->seq + i) % R2_LEDGER_WINDOW];
@@ -145,7 +145,7 @@ static void poll(struct r2_comm *c, unsigned slot, int over)
     struct r2_prof_req *r = &c->prof->req[slot];
 
     if (c->is_send) {
-        r2_prof_send(c->prof, r, &c->tx->msg[slot], &c->link, over);
+        r2_prof_send(c->prof, r, &c->tx->msg[slot], &c->conn, over);
     } else {
         recv_poll(c->prof, r, &c->req[slot], over);
     }

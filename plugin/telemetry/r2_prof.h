@@ -15,7 +15,7 @@
 #include "core/r2_net.h"
 #include "ib_transport/r2_ledger.h"
 
-struct ib_link;
+struct ib_conn;
 struct ib_smsg;
 
 #define R2_PROF_EVENTS                                                                             \
@@ -89,6 +89,6 @@ void r2_prof_notify(struct r2_prof *prof, int failed);
 /* --- the decisions: pure but for @prof --- */
 
 void r2_prof_send(struct r2_prof *prof, struct r2_prof_req *r, const struct ib_smsg *m,
-                  const struct ib_link *l, int over);
+                  const struct ib_conn *l, int over);
 
 #endif

@@ -281,7 +281,7 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
 static void path_follow(struct r2_comm *c, int p, int quiet)
 {
     const struct fo_path *fp = &c->fo.path[p];
-    uint32_t inc = c->link.path[p].inc;
+    uint32_t inc = c->conn.path[p].inc;
     enum fo_state was = (enum fo_state)c->seen.path[p].state;
 
     if (inc != c->seen.path[p].inc) {
@@ -319,7 +319,7 @@ static void shares_follow(struct r2_comm *c)
     const struct r2_plan *plan = &c->tx->plan;
     uint64_t all = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         c->seen.path[p].share = 0;
     }
     for (int i = 0; i < plan->n && i < R2_PLAN_PATHS; i++) {
@@ -353,7 +353,7 @@ void r2_report_comm(struct r2_comm *c)
         return;
     }
     error_follow(c);
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         path_follow(c, p, !open || c->fo.peer_bye || c->fo.closing || c->fo.quiet);
     }
     if (c->is_send) {
@@ -375,14 +375,14 @@ void r2_report_incarnation_over(struct r2_comm *c, int p)
     if (r == NULL || c->seen.path[p].folded) {
         return;
     }
-    n = &r->nic[c->link.path[p].nic];
-    n->wrs += IB_RLX_GET(c->link.path[p].wrs);
+    n = &r->nic[c->conn.path[p].nic];
+    n->wrs += IB_RLX_GET(c->conn.path[p].wrs);
     if (c->is_send) {
-        n->sent += r2_report_bytes(&c->link.path[p]);
+        n->sent += r2_report_bytes(&c->conn.path[p]);
     } else {
-        n->received += r2_report_bytes(&c->link.path[p]);
+        n->received += r2_report_bytes(&c->conn.path[p]);
     }
-    c->seen.bytes += r2_report_bytes(&c->link.path[p]);
+    c->seen.bytes += r2_report_bytes(&c->conn.path[p]);
     /* of a closing connection the counters stay where they are; of a path that returns they begin
      * anew */
     c->seen.path[p].folded = atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN;

@@ -106,8 +106,8 @@ static uint32_t nics_up(const struct r2_comm *c)
 {
     uint32_t nics = 0;
 
-    for (uint32_t m = c->link.up; m; m &= m - 1) {
-        nics |= 1u << c->link.path[__builtin_ctz(m)].nic;
+    for (uint32_t m = c->conn.up; m; m &= m - 1) {
+        nics |= 1u << c->conn.path[__builtin_ctz(m)].nic;
     }
     return nics;
 }
@@ -230,7 +230,7 @@ static bool is_drain(const struct r2_comm *c, int p)
 
 static bool has_case(const struct r2_comm *c, uint32_t no)
 {
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         if (c->seen.path[p].fault == no) {
             return 1;
         }
@@ -241,7 +241,7 @@ static bool has_case(const struct r2_comm *c, uint32_t no)
 void r2_report_case_lost(struct r2_comm *c, int p)
 {
     struct r2_report *r = c->inst->report;
-    int drain = is_drain(c, p), nic = c->link.path[p].nic;
+    int drain = is_drain(c, p), nic = c->conn.path[p].nic;
     struct r2_report_case *k =
         case_get(r, drain ? R2_EVENT_DRAIN : R2_EVENT_SWITCH, nic, r2_now(c->inst));
 
@@ -250,7 +250,7 @@ void r2_report_case_lost(struct r2_comm *c, int p)
     }
     if (!has_case(c, k->no)) {
         k->conns++;
-        k->stranded += c->link.up == 0;
+        k->stranded += c->conn.up == 0;
     }
     k->pending++;
     k->to |= nics_up(c);
@@ -286,7 +286,7 @@ void r2_report_case_settled(struct r2_comm *c, int p)
 void r2_report_case_back(struct r2_comm *c, int p)
 {
     struct r2_report_case *k =
-        case_get(c->inst->report, R2_EVENT_FAILBACK, c->link.path[p].nic, r2_now(c->inst));
+        case_get(c->inst->report, R2_EVENT_FAILBACK, c->conn.path[p].nic, r2_now(c->inst));
 
     if (k) {
         k->conns++;
@@ -298,7 +298,7 @@ void r2_report_case_back(struct r2_comm *c, int p)
 void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over)
 {
     struct r2_report *r = c->inst->report;
-    int nic = c->link.path[p].nic;
+    int nic = c->conn.path[p].nic;
     struct r2_report_case *k;
 
     if (r == NULL || r->stopped) {

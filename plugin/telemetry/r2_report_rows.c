@@ -39,8 +39,8 @@ static bool is_standing(const struct r2_comm *c)
 static void nics_of(const struct r2_comm *c, uint32_t *up, uint32_t *stood)
 {
     *up = *stood = 0;
-    for (int p = 0; p < c->link.npaths; p++) {
-        uint32_t bit = 1u << c->link.path[p].nic;
+    for (int p = 0; p < c->conn.npaths; p++) {
+        uint32_t bit = 1u << c->conn.path[p].nic;
 
         *up |= c->seen.path[p].state == FO_UP ? bit : 0;
         *stood |= c->seen.path[p].stood ? bit : 0;
@@ -77,8 +77,8 @@ uint32_t r2_report_usable(const struct r2_report *r)
 static void paths_fill(const struct r2_comm *c, struct r2_stat_conn *out)
 {
     out->bytes = c->seen.bytes;
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *path = &c->conn.path[p];
         struct r2_stat_path *o = &out->path[p];
 
         snprintf(o->peer_name, sizeof(o->peer_name), "%.23s", c->far.nic[p]);
@@ -98,7 +98,7 @@ static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     out->id = c->id;
     out->is_send = (uint8_t)c->is_send;
     out->dev = (uint8_t)c->dev;
-    out->npaths = (uint8_t)c->link.npaths;
+    out->npaths = (uint8_t)c->conn.npaths;
     out->standing = (uint8_t)is_standing(c);
     out->error = c->seen.error;
     snprintf(out->why, sizeof(out->why), "%s", c->seen.why);
@@ -186,8 +186,8 @@ static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
 {
     uint32_t up, stood;
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *path = &c->conn.path[p];
         struct r2_stat_nic *n = &row[path->nic];
 
         if (!c->seen.path[p].folded) {
@@ -201,10 +201,10 @@ static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
     }
     nics_of(c, &up, &stood);
     row[c->dev].primary++;
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         if (c->seen.path[p].stood && c->seen.path[p].state != FO_UP && !c->seen.path[p].theirs &&
-            !(up >> c->link.path[p].nic & 1)) {
-            row[c->link.path[p].nic].theirs = 0;
+            !(up >> c->conn.path[p].nic & 1)) {
+            row[c->conn.path[p].nic].theirs = 0;
         }
     }
     for (uint32_t m = up | stood; m; m &= m - 1) {

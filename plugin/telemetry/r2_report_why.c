@@ -40,7 +40,7 @@ static void report_text(const struct probe_report *w, char *out, size_t room)
  */
 static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t room)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
     const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
     enum r2_gossip_place place = R2_GOSSIP_HERE;
     const struct probe_report *w = pair ? r2_gossip_reason(pair, &place) : NULL;
@@ -66,8 +66,8 @@ static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t 
 /* What was found stays when the report is taken back: the path may be a while in coming. */
 void r2_report_why(struct r2_report *r, struct r2_comm *c)
 {
-    for (int p = 0; p < c->link.npaths && c->peer; p++) {
-        struct r2_report_nic *n = &r->nic[c->link.path[p].nic];
+    for (int p = 0; p < c->conn.npaths && c->peer; p++) {
+        struct r2_report_nic *n = &r->nic[c->conn.path[p].nic];
         char text[sizeof(n->trouble)];
         int theirs = 0, found;
 

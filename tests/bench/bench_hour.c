@@ -106,8 +106,8 @@ static void hour(const struct row *r, struct cost *out)
     }
     read_cost(&d, &moved);
     duo_run(&d, SETTLE);
-    if (__builtin_popcount(f.tx->link.up) != r->paths) {
-        bench_die("%s: %d paths are up, not %d", r->name, __builtin_popcount(f.tx->link.up),
+    if (__builtin_popcount(f.tx->conn.up) != r->paths) {
+        bench_die("%s: %d paths are up, not %d", r->name, __builtin_popcount(f.tx->conn.up),
                   r->paths);
     }
     read_cost(&d, &from);

@@ -14,7 +14,7 @@ static void check_send(const struct r2_comm *c)
     FUZZ_CHECK(tx->sack <= tx->unmatched && tx->group <= tx->unmatched &&
                tx->group <= tx->cts_seen);
     FUZZ_CHECK(tx->cts_seen - tx->group <= R2_LEDGER_WINDOW && tx->sposted <= tx->cts_seen);
-    FUZZ_CHECK(tx->ring_hot < c->link.npaths);
+    FUZZ_CHECK(tx->ring_hot < c->conn.npaths);
     for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
         const struct ib_smsg *m = &tx->msg[i];
         unsigned out = 0;
@@ -25,7 +25,7 @@ static void check_send(const struct r2_comm *c)
         FUZZ_CHECK(m->nparts >= 1 && m->nparts <= R2_MAX_PARTS &&
                    !((m->unposted | m->ledger) >> m->nparts));
         for (unsigned k = 0; k < m->nparts; k++) {
-            FUZZ_CHECK(m->part[k].path < c->link.npaths);
+            FUZZ_CHECK(m->part[k].path < c->conn.npaths);
             out += m->part[k].wr_out;
         }
         FUZZ_CHECK(out == m->wrs_out);
@@ -38,24 +38,24 @@ static void check_recv(const struct r2_comm *c)
 
     FUZZ_CHECK(g->rdone <= g->acked && g->acked <= g->rpost &&
                g->rpost - g->rdone <= R2_LEDGER_WINDOW);
-    FUZZ_CHECK(c->rx->ctl_path < c->link.npaths || c->rx->ctl_path == IB_MAX_PATHS);
+    FUZZ_CHECK(c->rx->ctl_path < c->conn.npaths || c->rx->ctl_path == IB_MAX_PATHS);
 }
 
 static void check_comm(const struct r2_comm *c)
 {
     int setup = atomic_load(&c->setup);
 
-    FUZZ_CHECK(c->link.npaths >= 0 && c->link.npaths <= IB_MAX_PATHS && setup >= 0 &&
+    FUZZ_CHECK(c->conn.npaths >= 0 && c->conn.npaths <= IB_MAX_PATHS && setup >= 0 &&
                setup < R2_SETUP_COUNT);
-    FUZZ_CHECK(!(c->link.up >> c->link.npaths));
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    FUZZ_CHECK(!(c->conn.up >> c->conn.npaths));
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *path = &c->conn.path[p];
 
         FUZZ_CHECK(path->index == p && path->nic < c->inst->nics.count &&
                    path->peer_nic < IB_MAX_NICS);
         FUZZ_CHECK(c->ret->path[p].state < R2_RET_COUNT && path->sq_used <= path->sq_depth);
-        FUZZ_CHECK(!ib_link_up(&c->link, p) || c->fo.path[p].state == FO_UP);
-        FUZZ_CHECK(!ib_link_up(&c->link, p) || (path->qp && path->cq && path->open));
+        FUZZ_CHECK(!ib_conn_up(&c->conn, p) || c->fo.path[p].state == FO_UP);
+        FUZZ_CHECK(!ib_conn_up(&c->conn, p) || (path->qp && path->cq && path->open));
     }
     if (setup == R2_SETUP_DONE && c->is_send) {
         check_send(c);

@@ -126,21 +126,21 @@ struct run {
 /* Control writes stay inside of the peer's ring and come from our own. */
 static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
 {
-    uint64_t off = wr->wr.rdma.remote_addr - f->link.path[p].peer_ring, from;
+    uint64_t off = wr->wr.rdma.remote_addr - f->conn.path[p].peer_ring, from;
 
     FUZZ_CHECK(ib_wr_kind(wr->wr_id) == IB_WR_CTL && wr->num_sge == 1 && wr->wr.rdma.rkey == 7);
     FUZZ_CHECK(off < sizeof(struct ib_ring) &&
                wr->sg_list[0].length <= sizeof(struct ib_ring) - off);
-    from = wr->sg_list[0].addr - (uintptr_t)f->link.ctl_src;
+    from = wr->sg_list[0].addr - (uintptr_t)f->conn.ctl_src;
     FUZZ_CHECK(from < sizeof(struct ib_ctl_src) &&
                wr->sg_list[0].length <= sizeof(struct ib_ctl_src) - from);
-    if (f->link.path[p].ar && off >= offsetof(struct ib_ring, ack)) {
-        FUZZ_CHECK(from == (uintptr_t)f->link.ctl_src->ack[p] - (uintptr_t)f->link.ctl_src + off -
+    if (f->conn.path[p].ar && off >= offsetof(struct ib_ring, ack)) {
+        FUZZ_CHECK(from == (uintptr_t)f->conn.ctl_src->ack[p] - (uintptr_t)f->conn.ctl_src + off -
                                offsetof(struct ib_ring, ack));
     } else {
         FUZZ_CHECK(from == off);
     }
-    FUZZ_CHECK(ib_link_up(&f->link, p));
+    FUZZ_CHECK(ib_conn_up(&f->conn, p));
 }
 
 static void on_down(struct fuzz_nic *f, int p)
@@ -154,7 +154,7 @@ static void check(const struct run *r)
 
     FUZZ_CHECK(g->rdone <= g->acked && g->acked <= g->rpost &&
                g->rpost - g->rdone <= R2_LEDGER_WINDOW);
-    FUZZ_CHECK(r->rx->ctl_path == IB_MAX_PATHS || ib_link_up(&r->f->link, r->rx->ctl_path));
+    FUZZ_CHECK(r->rx->ctl_path == IB_MAX_PATHS || ib_conn_up(&r->f->conn, r->rx->ctl_path));
     for (uint64_t s = g->rdone; s < g->rpost; s++) {
         const struct r2_ledger_entry *e = &g->entry[s % R2_LEDGER_WINDOW];
 
@@ -162,7 +162,7 @@ static void check(const struct run *r)
         FUZZ_CHECK(e->nparts ? e->mask && !(e->mask >> e->nparts) : !e->mask);
     }
     for (int p = 0; p < FUZZ_PATHS; p++) {
-        FUZZ_CHECK(r->f->link.path[p].sq_used <= r->f->link.path[p].sq_depth);
+        FUZZ_CHECK(r->f->conn.path[p].sq_used <= r->f->conn.path[p].sq_depth);
     }
 }
 
@@ -194,7 +194,7 @@ static uint32_t record_write(struct run *r, int p, uint32_t imm, uint32_t bytes)
 {
     unsigned how = fuzz_u8(&r->in);
     struct ib_record *at =
-        &r->f->records[p].at[(r->f->link.path[p].nrecords + (how & 1)) % IB_RECORDS];
+        &r->f->records[p].at[(r->f->conn.path[p].nrecords + (how & 1)) % IB_RECORDS];
 
     if (how & 2) {
         return bytes;
@@ -208,14 +208,14 @@ static void arrive(struct run *r)
 {
     unsigned how = fuzz_u8(&r->in);
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
-    const struct ib_path *path = &r->f->link.path[p];
+    const struct ib_path *path = &r->f->conn.path[p];
     uint64_t bad = r->rx->bad_arrivals, seq = r->rx->ledger.acked + (how & 1 ? fuzz_u8(&r->in) : 0);
     unsigned nparts = how & 2 ? fuzz_u8(&r->in) : 1, k = how & 2 ? fuzz_u8(&r->in) : 0;
     uint32_t inc = how & 4 ? fuzz_u8(&r->in) : path->inc,
              bytes = how & 8 ? (uint32_t)fuzz_number(&r->in) : 8;
     uint32_t imm =
         how & 16 ? (uint32_t)fuzz_get(&r->in, 4) : ib_imm_pack(seq, k, nparts, how >> 5 & 1, inc);
-    int was_up = ib_link_up(&r->f->link, p);
+    int was_up = ib_conn_up(&r->f->conn, p);
 
     if (path->records && ib_imm_unpack(imm).kind == IB_IMM_RECORD) {
         bytes = record_write(r, p, imm, bytes);
@@ -230,7 +230,7 @@ static void arrive(struct run *r)
         return;
     }
     ib_recv_drain(r->rx, p);
-    FUZZ_CHECK(r->rx->bad_arrivals == bad || !was_up || !ib_link_up(&r->f->link, p));
+    FUZZ_CHECK(r->rx->bad_arrivals == bad || !was_up || !ib_conn_up(&r->f->conn, p));
 }
 
 static void test_all(struct run *r)
@@ -264,7 +264,7 @@ static void confirm(struct run *r)
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
 
     r->f->now += fuzz_number(&r->in) & 0xffffffff;
-    if (ib_link_up(&r->f->link, p)) {
+    if (ib_conn_up(&r->f->conn, p)) {
         ib_recv_confirm(r->rx, p);
     }
     ib_recv_progress(r->rx);
@@ -275,13 +275,13 @@ static void confirm(struct run *r)
 static void path_end(struct run *r)
 {
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
-    struct ib_path *path = &r->f->link.path[p];
+    struct ib_path *path = &r->f->conn.path[p];
     struct ib_fault_info info = {.fault = IB_FAULT_PEER};
     unsigned how = fuzz_u8(&r->in);
     struct r2_parts live = {.base = r->rx->ledger.rdone + (how >> 6), .n = 2, .mask = {1}}, had;
 
     live.mask[1] = (uint16_t)(how >> 4);
-    r->f->link.sink.path_fault(r->f, p, &info);
+    r->f->conn.sink.path_fault(r->f, p, &info);
     if (path->open) {
         if (how & 1) {
             fuzz_nic_flush(r->f, p);
@@ -344,7 +344,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     staging = calloc(1, sizeof(*staging));
     FUZZ_CHECK(r.rx != NULL && staging != NULL);
     r.f->half = r.rx;
-    ib_recv_init(r.rx, &r.f->link, staging);
+    ib_recv_init(r.rx, &r.f->conn, staging);
     while (fuzz_more(&r.in)) {
         ops[fuzz_pick(&r.in, sizeof(ops) / sizeof(ops[0]))](&r);
         check(&r);

@@ -52,7 +52,7 @@ static void check(struct run *r)
     fuzz_foe_check(&r->foe);
     fuzz_flow_step(&r->flow);
     for (int i = 0; r->strict && i < 2; i++) {
-        FUZZ_CHECK(ib_link_up(&r->rig->side[i].comm->link, LAST_NIC(r)));
+        FUZZ_CHECK(ib_conn_up(&r->rig->side[i].comm->conn, LAST_NIC(r)));
     }
 }
 

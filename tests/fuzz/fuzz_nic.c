@@ -13,7 +13,7 @@ static int path_of(const struct ibv_qp *qp)
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     int p = path_of(qp);
-    unsigned max = the->link.path[p].sq_depth + 1u + the->link.path[p].ar;
+    unsigned max = the->conn.path[p].sq_depth + 1u + the->conn.path[p].ar;
 
     if (the->refuse & (1u << p)) {
         *bad = wr;
@@ -45,7 +45,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     for (; wr; wr = wr->next) {
         the->rq[p]++;
     }
-    FUZZ_CHECK(the->rq[p] <= the->link.path[p].rq_depth + 1);
+    FUZZ_CHECK(the->rq[p] <= the->conn.path[p].rq_depth + 1);
     return 0;
 }
 
@@ -71,10 +71,10 @@ static void path_fault(void *arg, int p, const struct ib_fault_info *info)
     FUZZ_CHECK(p >= 0 && p < FUZZ_PATHS && info->fault > IB_FAULT_NONE &&
                info->fault < IB_FAULT_COUNT);
     f->faults++;
-    if (!ib_link_up(&f->link, p)) {
+    if (!ib_conn_up(&f->conn, p)) {
         return;
     }
-    f->link.up &= ~(1u << p);
+    f->conn.up &= ~(1u << p);
     f->on_down(f, p);
 }
 
@@ -85,7 +85,7 @@ static void peer_broken(void *arg, const char *what)
 
 void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
 {
-    struct ib_path *path = &f->link.path[p];
+    struct ib_path *path = &f->conn.path[p];
     uint32_t inc = path->inc + 1;
 
     f->sq[p].n = f->rq[p] = f->done[p].n = 0;
@@ -116,7 +116,7 @@ void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
     if (!sender) {
         FUZZ_CHECK(ib_path_post_recvs(path, (int)path->rq_depth) == 0);
     }
-    f->link.up |= 1u << p;
+    f->conn.up |= 1u << p;
 }
 
 struct fuzz_nic *fuzz_nic_create(int sender, uint32_t one_max)
@@ -138,13 +138,13 @@ struct fuzz_nic *fuzz_nic_create(int sender, uint32_t one_max)
     f->mr.addr = (uintptr_t)f->mem;
     f->mr.len = sizeof(f->mem);
     f->mr.type = IB_PTR_HOST;
-    f->link.nics = &f->nics;
-    f->link.cfg = &f->cfg;
-    f->link.rq_depth = (uint32_t)f->cfg.rq_depth;
-    f->link.now_ns = now_ns;
-    f->link.now_arg = f;
-    f->link.npaths = FUZZ_PATHS;
-    f->link.sink = (struct ib_sink){.arg = f, .path_fault = path_fault, .peer_broken = peer_broken};
+    f->conn.nics = &f->nics;
+    f->conn.cfg = &f->cfg;
+    f->conn.rq_depth = (uint32_t)f->cfg.rq_depth;
+    f->conn.now_ns = now_ns;
+    f->conn.now_arg = f;
+    f->conn.npaths = FUZZ_PATHS;
+    f->conn.sink = (struct ib_sink){.arg = f, .path_fault = path_fault, .peer_broken = peer_broken};
     for (int p = 0; p < FUZZ_PATHS; p++) {
         f->nics.nic[p].index = p;
         f->nics.nic[p].max_msg_sz = 1u << 30;

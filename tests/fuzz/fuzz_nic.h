@@ -28,7 +28,7 @@ struct fuzz_nic {
     struct ib_nics nics;
     struct r2_config cfg;
     struct ib_mr mr; /* of @mem */
-    struct ib_link link;
+    struct ib_conn conn;
     struct fuzz_ring ring[FUZZ_PATHS];
     struct ib_records records[FUZZ_PATHS]; /* R: written by the peer */
     uint32_t one_max; /* adaptive routing, from the next fuzz_nic_path_begin on: S's threshold;

@@ -27,14 +27,14 @@ static struct run *now_running;
 static void record_check(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr,
                          const struct ib_smsg *m)
 {
-    unsigned k = ib_wr_part(wr->wr_id), slot = (f->link.path[p].nrecords - 1) % IB_RECORDS;
+    unsigned k = ib_wr_part(wr->wr_id), slot = (f->conn.path[p].nrecords - 1) % IB_RECORDS;
     const struct ib_record *r = (const void *)(uintptr_t)wr->sg_list[0].addr;
 
     FUZZ_CHECK(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && wr->send_flags & IBV_SEND_SIGNALED &&
                wr->next == NULL);
     FUZZ_CHECK(wr->sg_list[0].length == sizeof(*r) && r == &f->ring[p].copies.at[slot] &&
                wr->sg_list[0].lkey == f->key[p].lkey);
-    FUZZ_CHECK(wr->wr.rdma.remote_addr == f->link.path[p].peer_ring + slot * sizeof(*r) &&
+    FUZZ_CHECK(wr->wr.rdma.remote_addr == f->conn.path[p].peer_ring + slot * sizeof(*r) &&
                wr->wr.rdma.rkey == 7);
     FUZZ_CHECK(r->bytes == m->part[k].len && r->imm == ntohl(wr->imm_data) &&
                ib_imm_unpack(r->imm).kind == IB_IMM_RECORD);
@@ -66,7 +66,7 @@ static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
     FUZZ_CHECK(wr->wr.rdma.rkey == cts->rkey[p] && wr->wr.rdma.rkey != 0);
     FUZZ_CHECK(len == 0 || (wr->sg_list[0].addr == r->data[slot] + off &&
                             wr->sg_list[0].lkey == f->key[p].lkey));
-    FUZZ_CHECK(ib_link_up(&f->link, p));
+    FUZZ_CHECK(ib_conn_up(&f->conn, p));
 }
 
 static void on_down(struct fuzz_nic *f, int p)
@@ -104,7 +104,7 @@ static void check(const struct run *r)
         }
     }
     for (int p = 0; p < FUZZ_PATHS; p++) {
-        const struct ib_path *path = &r->f->link.path[p];
+        const struct ib_path *path = &r->f->conn.path[p];
 
         FUZZ_CHECK(path->sq_used <= path->sq_depth + path->ar &&
                    path->parts_out <= r->f->cfg.rq_depth);
@@ -199,11 +199,11 @@ static void ledger(struct run *r)
 static void path_end(struct run *r)
 {
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
-    struct ib_path *path = &r->f->link.path[p];
+    struct ib_path *path = &r->f->conn.path[p];
     struct ib_fault_info info = {.fault = IB_FAULT_PEER};
     unsigned how = fuzz_u8(&r->in);
 
-    r->f->link.sink.path_fault(r->f, p, &info);
+    r->f->conn.sink.path_fault(r->f, p, &info);
     if (!path->open) {
         return;
     }
@@ -249,7 +249,7 @@ static void look(struct run *r)
 {
     uint64_t seq = 0;
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
-    uint16_t mask = ib_send_oldest_live(r->tx, p, r->f->link.path[p].inc, &seq);
+    uint16_t mask = ib_send_oldest_live(r->tx, p, r->f->conn.path[p].inc, &seq);
 
     FUZZ_CHECK(mask == 0 || (seq >= r->tx->sack && seq < r->tx->sposted));
     (void)ib_send_uses(r->tx, &r->f->mr);
@@ -275,7 +275,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     r.tx = malloc(sizeof(*r.tx));
     FUZZ_CHECK(r.tx != NULL);
     r.f->half = r.tx;
-    ib_send_init(r.tx, &r.f->link);
+    ib_send_init(r.tx, &r.f->conn);
     while (fuzz_more(&r.in)) {
         ops[fuzz_pick(&r.in, sizeof(ops) / sizeof(ops[0]))](&r);
         check(&r);

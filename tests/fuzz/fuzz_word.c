@@ -46,7 +46,7 @@ static void fill_live(const struct rig *rig, int to, const struct about *w, stru
         rig->side[!to].inst ? r2_comm_find(rig->side[!to].inst, w->src) : NULL;
 
     live->n = 0;
-    if (s && s->is_send && s->tx && w->path < s->link.npaths) {
+    if (s && s->is_send && s->tx && w->path < s->conn.npaths) {
         ib_send_live(s->tx, w->path, w->inc, live);
     }
 }
@@ -134,7 +134,7 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
     if (c) {
         w.dst = c->id;
         w.src = c->fo.peer;
-        w.inc = c->link.path[w.path].inc + (how >> 3 & 1);
+        w.inc = c->conn.path[w.path].inc + (how >> 3 & 1);
     }
     switch (type) {
     case FO_MSG_REQ:
@@ -176,7 +176,7 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
     case FO_MSG_RATES:
         b->rates.dst = w.dst;
         b->rates.src = w.src;
-        b->rates.npaths = c ? (uint8_t)c->link.npaths : 1;
+        b->rates.npaths = c ? (uint8_t)c->conn.npaths : 1;
         for (int i = 0; i < b->rates.npaths; i++) {
             b->rates.port[i] ^= 1u << (how & 31);
         }

@@ -158,10 +158,10 @@ void sim_switch_judge(struct sim_proc *p, const char *msg)
     const struct r2_comm *c = label ? comm_of(p, label + 3) : NULL;
     unsigned at, host, near, far;
 
-    if (!c || !path || sscanf(path, " path %u", &at) != 1 || at >= (unsigned)c->link.npaths ||
+    if (!c || !path || sscanf(path, " path %u", &at) != 1 || at >= (unsigned)c->conn.npaths ||
         sscanf(c->far.host, "h%u", &host) != 1 || host >= SIM_MAX_PROCS ||
         sscanf(c->far.nic[at], "fab%u", &far) != 1 ||
-        sscanf(c->link.nics->nic[c->link.path[at].nic].name, "fab%u", &near) != 1) {
+        sscanf(c->conn.nics->nic[c->conn.path[at].nic].name, "fab%u", &near) != 1) {
         sim_fail(s, "process %d: whose path is this: %s", p->index, msg);
         return;
     }

@@ -13,15 +13,15 @@ static void life_watch(struct sim_conn *c, int p)
     const struct fo_path *fp = &to->fo.path[p];
     const struct r2_parts *live = &from->fo.path[p].live;
     const struct r2_ledger *g = &to->rx->ledger;
-    uint32_t inc = to->link.path[p].inc;
+    uint32_t inc = to->conn.path[p].inc;
 
     if (!r2_rule(R2_RULE_LIVE_FROZEN)) {
         return; /* what the sender said is not known any more */
     }
-    if (!fp->live_known || fp->state != FO_FENCED || from->link.path[p].inc != inc) {
+    if (!fp->live_known || fp->state != FO_FENCED || from->conn.path[p].inc != inc) {
         return;
     }
-    if (live->n && from->link.path[p].wrs == 0) {
+    if (live->n && from->conn.path[p].wrs == 0) {
         sim_fail(
             c->sim,
             "conn %d: the sender has posted nothing on path %d life %u, and says that %u may come",
@@ -47,7 +47,7 @@ void sim_quarantine_watch(struct sim *s)
             c->r.proc->dead) {
             continue;
         }
-        for (int p = 0; p < c->r.comm->link.npaths; p++) {
+        for (int p = 0; p < c->r.comm->conn.npaths; p++) {
             life_watch(c, p);
         }
     }

@@ -36,8 +36,8 @@ static inline uint64_t posted(int side)
 {
     uint64_t n = 0;
 
-    for (int p = 0; p < comm(side)->link.npaths; p++) {
-        n += comm(side)->link.path[p].wrs;
+    for (int p = 0; p < comm(side)->conn.npaths; p++) {
+        n += comm(side)->conn.path[p].wrs;
     }
     return n;
 }

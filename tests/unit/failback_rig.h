@@ -23,15 +23,15 @@ static inline struct r2_comm *comm(int side)
 }
 static inline uint32_t inc(int side, int p)
 {
-    return comm(side)->link.path[p].inc;
+    return comm(side)->conn.path[p].inc;
 }
 static inline int is_up(int side, int p)
 {
-    return ib_link_up(&comm(side)->link, p);
+    return ib_conn_up(&comm(side)->conn, p);
 }
 static inline uint64_t carried(int side, int p)
 {
-    return comm(side)->link.path[p].bytes;
+    return comm(side)->conn.path[p].bytes;
 }
 
 /* Short times; @more: NULL, or more options, ended by NULL. */

@@ -60,11 +60,11 @@ static inline struct fo_path *path_at(int side, int p)
 }
 static inline int is_up(int side, int p)
 {
-    return ib_link_up(&comm(side)->link, p);
+    return ib_conn_up(&comm(side)->conn, p);
 }
 static inline uint32_t inc(int side, int p)
 {
-    return comm(side)->link.path[p].inc;
+    return comm(side)->conn.path[p].inc;
 }
 static inline struct fab_counters *counters(int host, int nic)
 {
@@ -306,7 +306,7 @@ static inline int poll_cq_late(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 
 static inline void hold_completions(int side, int p)
 {
-    const struct ib_path *path = &comm(side)->link.path[p];
+    const struct ib_path *path = &comm(side)->conn.path[p];
     struct ibv_context_ops *ops = &rig->side[side].inst->nics.nic[path->nic].ctx->ops;
 
     late_cq.poll_cq = ops->poll_cq;

@@ -278,15 +278,15 @@ static inline const struct ib_relay_lane *lane_of(int p)
 /* Parts of path @p go by way of staging memory, and none passes the data path's comparison. */
 static inline int is_staged(int p)
 {
-    int staged = comm(0)->link.relay.paths >> p & 1;
+    int staged = comm(0)->conn.relay.paths >> p & 1;
 
-    ck_assert(!staged || comm(0)->link.path[p].one_max == 0);
+    ck_assert(!staged || comm(0)->conn.path[p].one_max == 0);
     return staged;
 }
 
 static inline struct ib_path *s_path(int p)
 {
-    return &comm(0)->link.path[p];
+    return &comm(0)->conn.path[p];
 }
 
 /* The end, and that nothing of the engine is left but @lost pieces of memory. */

@@ -98,10 +98,10 @@ static inline int probes_stand(struct rig *r)
     for (int s = 0; s < 2; s++) {
         struct r2_comm *c = r->side[s].comm;
 
-        for (int p = 0; p < c->link.npaths; p++) {
-            struct r2_pair *pair = pair_of(s, c->link.path[p].nic);
+        for (int p = 0; p < c->conn.npaths; p++) {
+            struct r2_pair *pair = pair_of(s, c->conn.path[p].nic);
 
-            if (ib_link_up(&c->link, p) && (pair == NULL || !r2_pair_ready(pair) ||
+            if (ib_conn_up(&c->conn, p) && (pair == NULL || !r2_pair_ready(pair) ||
                                             r2_pair_is_probing(pair) || pair->probe.last_ok == 0)) {
                 return 0;
             }
@@ -122,7 +122,7 @@ static inline enum ib_fault fault_at(int side, int p)
 
 static inline int path_is_down(struct rig *r, int p)
 {
-    return !ib_link_up(&r->side[0].comm->link, p) && !ib_link_up(&r->side[1].comm->link, p);
+    return !ib_conn_up(&r->side[0].comm->conn, p) && !ib_conn_up(&r->side[1].comm->conn, p);
 }
 
 static inline int path_0_is_down(struct rig *r)
@@ -197,7 +197,7 @@ static inline int poll_cq_hidden(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 /* The device under path @p of @side gets this driver; returns the path. */
 static inline struct ib_path *driver_hook(int side, int p)
 {
-    struct ib_path *path = &rig->side[side].comm->link.path[p];
+    struct ib_path *path = &rig->side[side].comm->conn.path[p];
     struct ibv_context_ops *ops = &rig->side[side].inst->nics.nic[path->nic].ctx->ops;
 
     driver.stuck = NULL;

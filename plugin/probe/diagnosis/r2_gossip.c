@@ -305,9 +305,9 @@ uint32_t r2_gossip_avoid(const struct r2_comm *c)
 {
     uint32_t mask = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         struct r2_pair *pair =
-            r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+            r2_pair_find(c->inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic);
 
         if (pair && pair->probe.last_ok == 0 && blamed(c->inst, pair)) {
             pair->avoid = 1;
@@ -323,7 +323,7 @@ static int in_use(const struct r2_pair *pair)
 {
     for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
         for (uint32_t m = c->peer == pair->peer ? c->shown.up : 0; m; m &= m - 1) {
-            const struct ib_path *path = &c->link.path[__builtin_ctz(m)];
+            const struct ib_path *path = &c->conn.path[__builtin_ctz(m)];
 
             if (path->nic == pair->nic && path->peer_nic == pair->peer_nic) {
                 return 1;
@@ -343,8 +343,8 @@ static bool is_missed(struct r2_inst *inst, const struct probe_subject *s)
             atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
             continue;
         }
-        for (int p = 0; p < c->link.npaths; p++) {
-            const struct ib_path *path = &c->link.path[p];
+        for (int p = 0; p < c->conn.npaths; p++) {
+            const struct ib_path *path = &c->conn.path[p];
             int stays = (c->shown.up | c->shown.out) >> p & 1 || r2_drain_has(c, p);
             const struct r2_pair *pair =
                 stays ? NULL : r2_pair_find(inst, c->peer, path->nic, path->peer_nic);

@@ -146,7 +146,7 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
 
 void r2_locate_lost(struct r2_comm *c, int p)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
 
     switch (c->fo.path[p].why.fault) {
     case IB_FAULT_WC:

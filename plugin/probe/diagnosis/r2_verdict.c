@@ -194,7 +194,7 @@ struct effect {
 static bool is_remote_nic(const struct r2_inst *inst, const struct r2_case *k,
                           const struct r2_comm *c, int p)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
     const struct r2_pair *pair;
 
     if (c->peer == NULL || (c->peer == k->peer && path->peer_nic == k->peer_nic)) {
@@ -210,7 +210,7 @@ static bool is_remote_nic(const struct r2_inst *inst, const struct r2_case *k,
 static bool is_over(const struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame,
                     const struct r2_comm *c, int p)
 {
-    int ours = c->link.path[p].nic == k->nic;
+    int ours = c->conn.path[p].nic == k->nic;
 
     switch (blame) {
     case PROBE_BLAME_LOCAL_NIC:
@@ -239,10 +239,10 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
             continue;
         }
         r2_gate_visit(&c->gate);
-        up = c->link.up;
+        up = c->conn.up;
         r2_gate_unvisit(&c->gate);
-        for (int p = 0; p < c->link.npaths; p++) {
-            *(up >> p & 1 ? &nics : &lost) |= 1u << c->link.path[p].nic;
+        for (int p = 0; p < c->conn.npaths; p++) {
+            *(up >> p & 1 ? &nics : &lost) |= 1u << c->conn.path[p].nic;
             hit |= !(up >> p & 1) && is_over(inst, k, (enum probe_blame)f->v.blame, c, p);
         }
         e.over |= nics;

@@ -13,8 +13,8 @@ enum { NOT_YET, FIRST, ALL };
 int r2_cross_carries(const struct r2_pair *pair)
 {
     for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
-        for (int p = 0; c->peer == pair->peer && p < c->link.npaths; p++) {
-            if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
+        for (int p = 0; c->peer == pair->peer && p < c->conn.npaths; p++) {
+            if (c->conn.path[p].nic == pair->nic && c->conn.path[p].peer_nic == pair->peer_nic) {
                 return 1;
             }
         }
@@ -45,10 +45,10 @@ void r2_cross_want(struct r2_comm *c)
         !ours_to_make(c->inst, peer)) {
         return;
     }
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *b = &c->link.path[p];
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *b = &c->conn.path[p];
 
-        if (!ib_link_up(&c->link, p)) {
+        if (!ib_conn_up(&c->conn, p)) {
             continue;
         }
         if (a && a->nic != b->nic && a->peer_nic != b->peer_nic) {

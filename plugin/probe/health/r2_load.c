@@ -23,7 +23,7 @@ int r2_load_open(struct r2_inst *inst)
  * the last step left it. */
 static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
     struct r2_nic_load *l = &c->inst->watch.load[path->nic];
     uint64_t done = c->is_send ? IB_RLX_GET(path->bytes_done) : IB_RLX_GET(path->bytes);
     uint64_t posted = c->is_send ? IB_RLX_GET(path->bytes) : done;
@@ -66,7 +66,7 @@ static void count_wanted(struct r2_comm *c)
     paths = paths ? paths : c->shown.up;
     share = (wanted - met) / (unsigned)__builtin_popcount(paths);
     for (uint32_t m = paths; m; m &= m - 1) {
-        struct r2_nic_load *l = &c->inst->watch.load[c->link.path[__builtin_ctz(m)].nic];
+        struct r2_nic_load *l = &c->inst->watch.load[c->conn.path[__builtin_ctz(m)].nic];
 
         l->queued += share;
         l->front +=
@@ -80,7 +80,7 @@ static int counts(const struct r2_comm *c)
 {
     return atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
-           IB_RLX_GET(c->link.touched);
+           IB_RLX_GET(c->conn.touched);
 }
 
 static void count(struct r2_inst *inst, uint64_t now)
@@ -92,7 +92,7 @@ static void count(struct r2_inst *inst, uint64_t now)
         if (!counts(c)) {
             continue;
         }
-        for (int p = 0; p < c->link.npaths; p++) {
+        for (int p = 0; p < c->conn.npaths; p++) {
             count_path(c, p, (c->shown.up >> p) & 1, now);
         }
         if (!c->is_send) {
@@ -212,8 +212,8 @@ uint64_t r2_load_done_at(const struct r2_pair *pair)
     uint64_t last = 0;
 
     for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
-        for (int p = 0; c->is_send && c->peer == pair->peer && p < c->link.npaths; p++) {
-            if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
+        for (int p = 0; c->is_send && c->peer == pair->peer && p < c->conn.npaths; p++) {
+            if (c->conn.path[p].nic == pair->nic && c->conn.path[p].peer_nic == pair->peer_nic) {
                 last = c->watch->load.moved_at[p] > last ? c->watch->load.moved_at[p] : last;
             }
         }

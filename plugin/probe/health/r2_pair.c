@@ -279,11 +279,11 @@ void r2_pairs_want(struct r2_comm *c)
     if (!c->inst->cfg.watchdog || !c->inst->cfg.failover) {
         return;
     }
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *path = &c->conn.path[p];
         struct r2_pair *pair;
 
-        if (!ib_link_up(&c->link, p)) {
+        if (!ib_conn_up(&c->conn, p)) {
             continue;
         }
         r2_loopback_want(c->inst, path->nic);

@@ -122,11 +122,11 @@ static int end_incarnations(struct r2_comm *c, const struct r2_pair *pair)
     struct ib_fault_info info = {.fault = IB_FAULT_SILENT};
     int n = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *path = &c->conn.path[p];
 
-        if (path->nic == pair->nic && path->peer_nic == pair->peer_nic && ib_link_up(&c->link, p) &&
-            ((c->link.up & ~ib_link_pair(&c->link, p)) || r2_probation_has_spare(c))) {
+        if (path->nic == pair->nic && path->peer_nic == pair->peer_nic && ib_conn_up(&c->conn, p) &&
+            ((c->conn.up & ~ib_conn_pair(&c->conn, p)) || r2_probation_has_spare(c))) {
             fo_fault(&c->fo, p, &info);
             n++;
         }

@@ -43,8 +43,8 @@ static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
 static void nic_removed(struct r2_inst *inst, int nic)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        for (int p = 0; p < c->link.npaths; p++) {
-            if (c->link.path[p].nic == nic) {
+        for (int p = 0; p < c->conn.npaths; p++) {
+            if (c->conn.path[p].nic == nic) {
                 c->fo.ops.kick(c->fo.ops.arg);
                 break;
             }
@@ -62,7 +62,7 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
         return;
     }
     r2_gate_visit(&c->gate);
-    if (p < c->link.npaths && ((context >> 4) & 0xffffff) == (c->link.path[p].inc & 0xffffff)) {
+    if (p < c->conn.npaths && ((context >> 4) & 0xffffff) == (c->conn.path[p].inc & 0xffffff)) {
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
             c->fo.path[p].state != FO_NONE) {
             fo_fault(&c->fo, p, &info);

@@ -402,8 +402,8 @@ uint64_t r2_probation_step(struct r2_inst *inst, uint64_t now)
 
 bool r2_probation_has_spare(const struct r2_comm *c)
 {
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *path = &c->conn.path[p];
 
         if (r2_drain_has(c, p) && fo_may_return(&c->fo, p) && r2_failback_allows(c, p) &&
             ib_nic_state_get(&c->inst->nics.nic[path->nic]) == IB_NIC_UP) {

@@ -8,13 +8,13 @@ void r2_stall_see(struct r2_comm *c, int p, uint64_t silent)
 {
     uint64_t clock = c->inst->watch.clock;
 
-    if ((c->watch->stall.paths >> p & 1) && c->watch->stall.path[p].inc == c->link.path[p].inc) {
+    if ((c->watch->stall.paths >> p & 1) && c->watch->stall.path[p].inc == c->conn.path[p].inc) {
         return;
     }
     c->watch->stall.paths |= 1u << p;
-    c->watch->stall.path[p].inc = c->link.path[p].inc;
+    c->watch->stall.path[p].inc = c->conn.path[p].inc;
     c->watch->stall.path[p].since = clock - (silent < clock ? silent : clock);
-    c->watch->stall.path[p].cqes = IB_RLX_GET(c->link.path[p].cqes);
+    c->watch->stall.path[p].cqes = IB_RLX_GET(c->conn.path[p].cqes);
 }
 
 void r2_stall_drop(struct r2_comm *c, int p)
@@ -28,7 +28,7 @@ static void over(struct r2_comm *c, int p, uint64_t ns)
     int up;
 
     r2_gate_visit(&c->gate);
-    up = ib_link_up(&c->link, p);
+    up = ib_conn_up(&c->conn, p);
     r2_gate_unvisit(&c->gate);
     if (up && ns >= R2_STALL_MIN_NS) {
         R2_NOTIFY(c->inst, on_stall, c, p, ns, 1);
@@ -41,9 +41,9 @@ void r2_stall_tick(struct r2_comm *c)
         int p = __builtin_ctz(m);
         uint64_t ns = c->inst->watch.clock - c->watch->stall.path[p].since;
 
-        if (c->watch->stall.path[p].inc != c->link.path[p].inc) {
+        if (c->watch->stall.path[p].inc != c->conn.path[p].inc) {
             r2_stall_drop(c, p);
-        } else if (IB_RLX_GET(c->link.path[p].cqes) != c->watch->stall.path[p].cqes) {
+        } else if (IB_RLX_GET(c->conn.path[p].cqes) != c->watch->stall.path[p].cqes) {
             r2_stall_drop(c, p);
             over(c, p, ns);
         } else if (ns >= R2_STALL_MIN_NS) {

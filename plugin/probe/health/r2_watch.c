@@ -24,7 +24,7 @@
 
 static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
 {
-    const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->conn.path[p];
     struct probe_pulse s = {.moved = IB_RLX_GET(path->cqes)};
 
     if (c->is_send) {
@@ -43,7 +43,7 @@ static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
 
 static int outstanding(const struct r2_comm *c, int p)
 {
-    return IB_RLX_GET(c->link.path[p].sq_used) ||
+    return IB_RLX_GET(c->conn.path[p].sq_used) ||
            (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
 }
 
@@ -62,8 +62,8 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
         if (c->peer != pair->peer || !watched(c) || !c->is_send) {
             continue;
         }
-        for (int p = 0; p < c->link.npaths; p++) {
-            if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
+        for (int p = 0; p < c->conn.npaths; p++) {
+            if (c->conn.path[p].nic == pair->nic && c->conn.path[p].peer_nic == pair->peer_nic) {
                 struct probe_pulse s = pulse_of(c, p);
                 uint64_t t = probe_watch_expect(&c->watch->path[p], &s);
 
@@ -80,16 +80,16 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
 static bool may_move(const struct r2_comm *c, int p)
 {
     return c->inst->cfg.watchdog && c->inst->cfg.failover &&
-           ((c->link.up & ~(1u << p)) || r2_probation_has_spare(c)) &&
+           ((c->conn.up & ~(1u << p)) || r2_probation_has_spare(c)) &&
            (c->inst->oob->ops->peer_is_up(c->peer->oob) ||
-            r2_inband_reaches(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic));
+            r2_inband_reaches(c->inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic));
 }
 
 static void give_up_last(struct r2_comm *c, int p, uint64_t silent)
 {
     fo_fail(
         &c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
-        c->inst->nics.nic[c->link.path[p].nic].name, c->link.path[p].peer_nic,
+        c->inst->nics.nic[c->conn.path[p].nic].name, c->conn.path[p].peer_nic,
         (unsigned long long)(silent / 1000000), c->fo.last_fault[0] ? c->fo.last_fault : "nothing");
     r2_comm_kick(c);
 }
@@ -106,7 +106,7 @@ static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
     silent = c->watch->still.since && still > silent
                  ? still
                  : silent; /* what R writes again moves its path alone */
-    if (cfg->watchdog && cfg->failover && (c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
+    if (cfg->watchdog && cfg->failover && (c->conn.up & ~ib_conn_pair(&c->conn, p)) == 0 &&
         silent >= (give_up > limit ? give_up : limit)) {
         give_up_last(c, p, silent);
     }
@@ -128,7 +128,7 @@ static struct r2_pair *probe_path(struct r2_comm *c, int p)
 {
     struct r2_inst *inst = c->inst;
     struct r2_pair *pair =
-        r2_pair_find(inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+        r2_pair_find(inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic);
 
     if (pair == NULL || !r2_pair_is_judged(pair)) { /* else a thousand connections would ask
                                              together, and count all queues each */
@@ -160,7 +160,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     if (pair == NULL || !r2_pair_ready(pair) || pair->probe.last_ok <= w->moved_at) {
         limit *= 2; /* nobody could be probed: silence alone, beyond what RC needs for any repair
                        that is possible */
-        if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
+        if ((c->conn.up & ~ib_conn_pair(&c->conn, p)) == 0 &&
             !r2_probation_has_spare(
                 c)) { /* the other queue pairs of this NIC pair are no way out */
             last_path(c, p, silent, limit);
@@ -177,9 +177,9 @@ static int send_suspect(struct r2_comm *c, int p)
 {
     union fo_body b = {
         .suspect = {
-            .dst = c->fo.peer, .src = c->id, .inc = c->link.path[p].inc, .path = (uint8_t)p}};
+            .dst = c->fo.peer, .src = c->id, .inc = c->conn.path[p].inc, .path = (uint8_t)p}};
 
-    b.suspect.mask = ib_send_oldest_live(c->tx, p, c->link.path[p].inc, &b.suspect.seq);
+    b.suspect.mask = ib_send_oldest_live(c->tx, p, c->conn.path[p].inc, &b.suspect.seq);
     if (b.suspect.mask) {
         r2_peer_emit(c->inst, c->peer, FO_MSG_SUSPECT, &b);
     }
@@ -200,8 +200,8 @@ static void silent_process(struct r2_comm *c, int p)
         return;
     }
     if (peer->channel.hello_at <= peer->last_contact) { /* SUSPECT asks for no answer: this does */
-        union fo_body b = {.load = {.nic = c->link.path[p].nic,
-                                    .peer_nic = c->link.path[p].peer_nic,
+        union fo_body b = {.load = {.nic = c->conn.path[p].nic,
+                                    .peer_nic = c->conn.path[p].peer_nic,
                                     .flags = FO_LOAD_REQUEST}};
 
         r2_peer_emit(c->inst, peer, FO_MSG_LOAD, &b);
@@ -214,7 +214,7 @@ static void silent_process(struct r2_comm *c, int p)
 /* Whether path @p still has something to wait for. Gate held. */
 static int check_send(struct r2_comm *c, int p)
 {
-    struct ib_path *path = &c->link.path[p];
+    struct ib_path *path = &c->conn.path[p];
     struct probe_pulse s;
 
     ib_send_progress(c->tx);
@@ -247,11 +247,11 @@ static int check_recv(struct r2_comm *c, int p)
 
     if (waiting && s.moved == w->moved) {
         no_completion(c, p, &s);
-    } else if (!waiting && c->link.path[p].sq_used) {
+    } else if (!waiting && c->conn.path[p].sq_used) {
         w->moved = s.moved;
         w->poll_at = c->inst->watch.clock + R2_MS(c->inst->cfg.t_probe_ms) / 2;
     }
-    return c->link.path[p].sq_used != 0;
+    return c->conn.path[p].sq_used != 0;
 }
 
 /* @silent 0: it was found idle for long, and is taken off the list unless something was posted just
@@ -261,11 +261,11 @@ static void check_path(struct r2_comm *c, int p, int silent)
     int more = 0;
 
     r2_gate_visit(&c->gate);
-    if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye && ib_link_up(&c->link, p)) {
+    if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye && ib_conn_up(&c->conn, p)) {
         more = !silent ? outstanding(c, p) : c->is_send ? check_send(c, p) : check_recv(c, p);
     }
     if (!more) {
-        IB_RLX_SET(c->link.touched, c->link.touched & ~(1u << p));
+        IB_RLX_SET(c->conn.touched, c->conn.touched & ~(1u << p));
         probe_watch_rest(&c->watch->path[p]);
         c->watch->quiet[p] = 0;
     }
@@ -323,8 +323,8 @@ static uint64_t moved_by_all(const struct r2_comm *c)
 {
     uint64_t moved = c->is_send ? IB_RLX_GET(c->tx->sack) : 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        moved += IB_RLX_GET(c->link.path[p].cqes);
+    for (int p = 0; p < c->conn.npaths; p++) {
+        moved += IB_RLX_GET(c->conn.path[p].cqes);
     }
     return moved;
 }
@@ -334,8 +334,8 @@ static bool has_posted(const struct r2_comm *c)
 {
     unsigned used = 0;
 
-    for (uint32_t m = IB_RLX_GET(c->link.up); m; m &= m - 1) {
-        used |= IB_RLX_GET(c->link.path[__builtin_ctz(m)].sq_used);
+    for (uint32_t m = IB_RLX_GET(c->conn.up); m; m &= m - 1) {
+        used |= IB_RLX_GET(c->conn.path[__builtin_ctz(m)].sq_used);
     }
     return used != 0;
 }
@@ -350,10 +350,10 @@ static uint64_t expected(const struct r2_comm *c)
 {
     uint64_t longest = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
+    for (int p = 0; p < c->conn.npaths; p++) {
         struct probe_pulse s = pulse_of(c, p);
         uint64_t t =
-            ib_link_up(&c->link, p) && c->is_send ? probe_watch_expect(&c->watch->path[p], &s) : 0;
+            ib_conn_up(&c->conn, p) && c->is_send ? probe_watch_expect(&c->watch->path[p], &s) : 0;
 
         longest = t > longest ? t : longest;
     }
@@ -369,12 +369,12 @@ static int probe_all(struct r2_comm *c, uint64_t clock)
 {
     int known = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    for (int p = 0; p < c->conn.npaths; p++) {
+        const struct ib_path *path = &c->conn.path[p];
         struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
         uint64_t ok;
 
-        if (!ib_link_up(&c->link, p) || pair == NULL || pair->probe.answers == 0) {
+        if (!ib_conn_up(&c->conn, p) || pair == NULL || pair->probe.answers == 0) {
             continue;
         }
         known = 1;
@@ -418,7 +418,7 @@ static void check_still(struct r2_comm *c, uint64_t clock)
         (!has_posted(c) && r2_elapsed(now, c->peer->last_contact) < give_up)) {
         return;
     }
-    give_up_last(c, __builtin_ctz(c->link.up), age);
+    give_up_last(c, __builtin_ctz(c->conn.up), age);
 }
 
 static void tick_still(struct r2_comm *c, uint64_t clock)
@@ -439,13 +439,13 @@ static void tick_still(struct r2_comm *c, uint64_t clock)
     c->watch->still.poll_at = clock + step;
     r2_gate_visit(&c->gate);
     if (watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover && c->fo.error == R2_OK &&
-        !c->fo.peer_bye && c->link.up) {
+        !c->fo.peer_bye && c->conn.up) {
         if (c->is_send) {
             ib_send_progress(c->tx);
         } else {
-            ib_recv_confirm(c->rx, __builtin_ctz(c->link.up));
+            ib_recv_confirm(c->rx, __builtin_ctz(c->conn.up));
         }
-        if (moved_by_all(c) == moved && c->link.up) {
+        if (moved_by_all(c) == moved && c->conn.up) {
             check_still(c, clock);
         }
     }
@@ -465,7 +465,7 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
                                 ask for one */
         }
     }
-    for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
+    for (uint32_t m = IB_RLX_GET(c->conn.touched); m; m &= m - 1) {
         int p = __builtin_ctz(m);
         struct probe_pulse s = pulse_of(c, p);
 
@@ -512,12 +512,12 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     uint64_t t_claim = R2_MS(c->inst->cfg.t_suspect_ms) - R2_MS(c->inst->cfg.t_suspect_ms) / 4, age;
     int p = m->path;
 
-    if (c->is_send || p >= c->link.npaths || c->link.path[p].inc != m->inc ||
+    if (c->is_send || p >= c->conn.npaths || c->conn.path[p].inc != m->inc ||
         c->fo.error != R2_OK || c->fo.peer_bye) {
         return;
     }
     ib_recv_progress(c->rx);
-    if (!ib_link_up(&c->link, p)) {
+    if (!ib_conn_up(&c->conn, p)) {
         return;
     }
     ib_recv_confirm(

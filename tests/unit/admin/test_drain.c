@@ -86,16 +86,16 @@ START_TEST(each_end_numbers_its_own_nics)
     rig_connect(rig, 0, 1);
     s_mr = rig_reg(rig, 0, out, sizeof(out));
     r_mr = rig_reg(rig, 1, in, sizeof(in));
-    ck_assert_int_ne(comm(0)->link.path[0].nic,
-                     comm(0)->link.path[0].peer_nic); /* or this test tells nothing */
+    ck_assert_int_ne(comm(0)->conn.path[0].nic,
+                     comm(0)->conn.path[0].peer_nic); /* or this test tells nothing */
     messages(2);
-    drain(_i, 1u << comm(_i)->link.path[0].nic);
+    drain(_i, 1u << comm(_i)->conn.path[0].nic);
     wait_settled(0);
-    for (other = 1; other < comm(0)->link.npaths &&
-                    comm(_i)->link.path[other].nic == comm(_i)->link.path[0].nic;
+    for (other = 1; other < comm(0)->conn.npaths &&
+                    comm(_i)->conn.path[other].nic == comm(_i)->conn.path[0].nic;
          other++) {
     }
-    ck_assert_int_lt(other, comm(0)->link.npaths);
+    ck_assert_int_lt(other, comm(0)->conn.npaths);
     ck_assert(is_up(0, other) && is_up(1, other));
     ck_assert_uint_eq(inc(0, other), 1);
     messages(2);
@@ -178,7 +178,7 @@ START_TEST(a_last_path_stays)
     start(2, NULL);
     drain(_i, 3);
     rig_run(rig, 2 * RIG_S);
-    ck_assert_int_eq(__builtin_popcount(comm(0)->link.up),
+    ck_assert_int_eq(__builtin_popcount(comm(0)->conn.up),
                      2); /* both are drained, neither is worse */
     messages(4);
     drain(_i, 1);
@@ -249,10 +249,10 @@ START_TEST(not_below_the_fewest_paths)
     rig_run(rig, RIG_S);
     ck_assert(is_up(0, 0)); /* its incarnation goes on */
     s = carried(0, 0);
-    r = comm(1)->link.path[0].wrs;
+    r = comm(1)->conn.path[0].wrs;
     messages(4);
     ck_assert_uint_eq(carried(0, 0), s);             /* unused, */
-    ck_assert_uint_eq(comm(1)->link.path[0].wrs, r); /* by control writes, too */
+    ck_assert_uint_eq(comm(1)->conn.path[0].wrs, r); /* by control writes, too */
     turn = comm(0)->tx->turn;
     rig_run(rig, 100 * RIG_MS);
     ck_assert_uint_eq(comm(0)->tx->turn, turn); /* and nobody waits for what cannot be */

@@ -280,7 +280,7 @@ START_TEST(the_last_path_needs_no_word)
     messages(2);
     rig_fault(rig, "h0:n2 down");
     rig_run(rig, RIG_S);
-    ck_assert_uint_eq(comm(0)->link.up | comm(1)->link.up, 0);
+    ck_assert_uint_eq(comm(0)->conn.up | comm(1)->conn.up, 0);
     rig_fault(rig, "h0:n1 up");
     wait_up(1, 2);
     messages(2);

@@ -259,7 +259,7 @@ static int pairs_ready(struct rig *r)
     for (struct r2_pair *pair = r->side[0].inst->pairs; pair; pair = pair->next) {
         n += pair->probe.last_ok != 0 && r2_pair_ready(pair);
     }
-    return n == comm(0)->link.npaths;
+    return n == comm(0)->conn.npaths;
 }
 
 /* A silence that another process of the host has found moves the traffic here at once, though
@@ -355,7 +355,7 @@ START_TEST(what_a_neighbour_cannot_do)
     neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 0, 0, rig_now(rig) - RIG_MS);
     neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 1, 1, rig_now(rig) - RIG_MS);
     rig_run(rig, 10 * RIG_MS);
-    ck_assert_int_eq(__builtin_popcount(comm(0)->link.up), 1);
+    ck_assert_int_eq(__builtin_popcount(comm(0)->conn.up), 1);
     messages(2);
     r2_host_registry_close(b);
     stop();

@@ -232,10 +232,10 @@ START_TEST(measured_and_wide)
     r2_balance_measured(comm(0), 0, 100000, 0);
     rig_run(rig, 20 * RIG_MS);
     SHARES(8, 31, 31, 31);
-    before = comm(0)->link.weight[0];
+    before = comm(0)->conn.weight[0];
     r2_balance_measured(comm(0), 0, 105000, 0); /* not worth a plan */
     rig_run(rig, 20 * RIG_MS);
-    ck_assert_uint_eq(comm(0)->link.weight[0], before);
+    ck_assert_uint_eq(comm(0)->conn.weight[0], before);
     r2_balance_measured(comm(0), 0, 0, 0);
     rig_run(rig, 20 * RIG_MS);
     SHARES(25, 25, 25, 25);

@@ -123,7 +123,7 @@ static void step(void)
 
 static int slow(int nic)
 {
-    return proc[nic].rig->side[0].comm->link.wide;
+    return proc[nic].rig->side[0].comm->conn.wide;
 }
 
 static int run_until(int nic, int is_slow, uint64_t ns)
@@ -152,12 +152,12 @@ static void untouched(void)
     for (int i = 0; i < NICS; i++) {
         const struct r2_comm *c = proc[i].rig->side[0].comm;
 
-        ck_assert_int_eq(c->link.wide, 0);
+        ck_assert_int_eq(c->conn.wide, 0);
         ck_assert_int_eq(c->tx->plan.n, 1);
         ck_assert_int_eq(c->tx->plan.path[0], 0);
         ck_assert_uint_eq(c->fo.switches, 0);
-        for (int p = 1; p < c->link.npaths; p++) {
-            ck_assert_uint_eq(c->link.path[p].wrs, 0);
+        for (int p = 1; p < c->conn.npaths; p++) {
+            ck_assert_uint_eq(c->conn.path[p].wrs, 0);
         }
     }
 }
@@ -182,13 +182,13 @@ static void falls_and_returns(void)
     c = proc[0].rig->side[0].comm;
     run(S / 2); /* the division comes after */
     ck_assert_int_eq(c->tx->plan.n, NICS);
-    ck_assert_uint_lt(c->link.weight[0], c->link.weight[1]);
+    ck_assert_uint_lt(c->conn.weight[0], c->conn.weight[1]);
     run(S);
     rest = sent(0);
     run(2 * S);
     rest = sent(0) - rest;
     ck_assert_msg(rest > before / 2, "%u messages, %u before", rest, before);
-    ck_assert_uint_gt(c->link.path[1].wrs, 0);
+    ck_assert_uint_gt(c->conn.path[1].wrs, 0);
     for (int i = 1; i < NICS; i++) {
         ck_assert_int_eq(slow(i), 0);
     }
@@ -227,8 +227,8 @@ START_TEST(measured_by_one_limit)
     for (int i = 0; i < NICS; i++) {
         struct r2_comm *c = proc[i].rig->side[0].comm;
 
-        for (int p = 0; p < c->link.npaths; p++) {
-            c->flow->reach_there[p] = r2_balance_port(c->inst, c->link.path[p].nic) / 2;
+        for (int p = 0; p < c->conn.npaths; p++) {
+            c->flow->reach_there[p] = r2_balance_port(c->inst, c->conn.path[p].nic) / 2;
         }
     }
     run(3 * S);

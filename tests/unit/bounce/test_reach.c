@@ -127,8 +127,8 @@ static struct fab_counters *counters(int host)
 
 static int both_up(void)
 {
-    return ib_link_up(&rig->side[0].comm->link, 0) && ib_link_up(&rig->side[0].comm->link, 1) &&
-           rig->side[0].comm->link.path[0].inc == 1 && rig->side[1].comm->link.path[0].inc == 1;
+    return ib_conn_up(&rig->side[0].comm->conn, 0) && ib_conn_up(&rig->side[0].comm->conn, 1) &&
+           rig->side[0].comm->conn.path[0].inc == 1 && rig->side[1].comm->conn.path[0].inc == 1;
 }
 
 /* At either end: nothing goes over that NIC, no path fails, and it is said and asked once. Process
@@ -151,7 +151,7 @@ START_TEST(nothing_goes_over_a_nic_that_cannot)
     ck_assert_uint_eq(seen.asked_for, 1);
     exchange(mr[0], mr[1]);
     ck_assert(both_up());
-    ck_assert_uint_eq(rig->side[0].comm->link.path[0].bytes, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].bytes, 0);
     waits = seen.waits;
     rig->last_warn[_i][0] = '\0';
     more = reg(_i, 16, 4);
@@ -185,7 +185,7 @@ START_TEST(nics_that_can_are_asked_once)
     }
     ck_assert_uint_eq(seen.waits, waits);
     exchange(mr[0], mr[1]);
-    ck_assert_uint_gt(rig->side[0].comm->link.path[0].bytes, 0);
+    ck_assert_uint_gt(rig->side[0].comm->conn.path[0].bytes, 0);
     rig_dereg(rig, 1, more);
     stop(mr[0], mr[1]);
 }

@@ -12,7 +12,7 @@ START_TEST(carries_by_way_of_staging)
     ck_assert(is_staged(0));
     ck_assert(!is_staged(1));
     ck_assert_uint_eq(engine.asked, 8u << 20);
-    ck_assert_uint_eq(comm(0)->link.relay.ring, 1u << 20);
+    ck_assert_uint_eq(comm(0)->conn.relay.ring, 1u << 20);
     engine.hold = 1;
     recv_burst(8, 5000);
     send_burst(8);

@@ -24,7 +24,7 @@ START_TEST(full_ring_is_waited_for)
     unsigned turns = 0;
 
     relay_start(2, 1, 8 * RING, (const char *[]){"NCCL_R2_RELAY=host", NULL});
-    ck_assert_uint_eq(comm(0)->link.relay.ring, RING);
+    ck_assert_uint_eq(comm(0)->conn.relay.ring, RING);
     engine.hold = 1;
     recv_burst(8, 5000);
     send_burst(8);
@@ -50,7 +50,7 @@ END_TEST
 START_TEST(part_as_large_as_the_ring)
 {
     relay_start(2, 1, 8 * 2048, (const char *[]){"NCCL_R2_RELAY=host", NULL});
-    ck_assert_uint_eq(comm(0)->link.relay.ring, 2048);
+    ck_assert_uint_eq(comm(0)->conn.relay.ring, 2048);
     messages(3, 300);
     messages(2, 2048);
     ck_assert_uint_eq(engine.begun, 5);
@@ -119,7 +119,7 @@ START_TEST(what_needs_no_copy)
     messages(3, 0);
     ck_assert_uint_eq(s_path(0)->wrs - wrs, 2 + 2 + 1 + 3);
     ck_assert_uint_eq(engine.begun, 2);
-    ck_assert_uint_eq(comm(1)->link.path[0].nrecords, 1);
+    ck_assert_uint_eq(comm(1)->conn.path[0].nrecords, 1);
     ck_assert_uint_eq(s_path(1)->wrs, 0);
     messages(1, 5000);
     ck_assert_uint_eq(engine.begun, 3);
@@ -134,7 +134,7 @@ END_TEST
 /* As if other connections had them. */
 static void lanes_get(struct ib_relay_lane **lane, int n)
 {
-    const struct ib_relay *relay = &comm(0)->link.relay;
+    const struct ib_relay *relay = &comm(0)->conn.relay;
 
     rig_enter(&rig->side[0]);
     for (int i = 0; i < n; i++) {
@@ -148,7 +148,7 @@ static void lanes_get(struct ib_relay_lane **lane, int n)
 
 static void lanes_put(struct ib_relay_lane **lane, int n)
 {
-    const struct ib_relay *relay = &comm(0)->link.relay;
+    const struct ib_relay *relay = &comm(0)->conn.relay;
 
     rig_enter(&rig->side[0]);
     for (int i = 0; i < n; i++) {
@@ -205,7 +205,7 @@ START_TEST(a_lane_that_others_wait_for)
     finish(2, RIG_S);
     rig_enter(&rig->side[0]);
     ck_assert_ptr_null(lane_of(0));
-    back = comm(0)->link.relay.lane_get(comm(0)->link.relay.arg, 0);
+    back = comm(0)->conn.relay.lane_get(comm(0)->conn.relay.arg, 0);
     ck_assert_ptr_nonnull(back);
     lanes_put(&back, 1);
     lanes_put(other, R2_RELAY_LANES - 1);

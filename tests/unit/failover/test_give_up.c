@@ -89,7 +89,7 @@ START_TEST(an_acknowledgement_that_gets_nowhere)
     rig_run(rig, 10 * RIG_MS);
     send_post(0, BIG);
     rig_run(rig, 5 * RIG_MS); /* less than S's patience: nobody has asked R */
-    ck_assert_uint_eq(rig->side[0].comm->link.path[0].sq_used, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].sq_used, 0);
     ck_assert_uint_eq(rig->side[0].comm->tx->sack, 4);
     fire("h1:n0 blackhole");
     ends_in_time(rig_now(rig), 0);
@@ -119,7 +119,7 @@ START_TEST(the_channel_is_silent_too)
         rig_run(rig, 5 * RIG_MS);
         ck_assert_uint_eq(rig->side[0].comm->tx->sack, 4);
         ck_assert_uint_eq(
-            rig->side[0].comm->link.path[0].sq_used + rig->side[0].comm->link.path[1].sq_used, 0);
+            rig->side[0].comm->conn.path[0].sq_used + rig->side[0].comm->conn.path[1].sq_used, 0);
     }
     rig_oob_cut(rig, 1);
     rig->filter = lost_all;
@@ -147,8 +147,8 @@ static int post_send_data_lost(struct ibv_qp *qp, struct ibv_send_wr *wr, struct
     for (int s = 0; s < 2; s++) {
         struct r2_comm *c = rig->side[s].comm;
 
-        for (int p = 0; c && p < c->link.npaths; p++) {
-            if (c->link.path[p].qp == qp && qp->state != IBV_QPS_ERR) {
+        for (int p = 0; c && p < c->conn.npaths; p++) {
+            if (c->conn.path[p].qp == qp && qp->state != IBV_QPS_ERR) {
                 swallowed++;
                 return 0;
             }
@@ -182,14 +182,14 @@ START_TEST(incarnations_that_flap)
     }
     fire("*:* down");
     since = rig_now(rig);
-    lives = rig->side[1].comm->link.path[0].inc;
+    lives = rig->side[1].comm->conn.path[0].inc;
     while (!both_ended(rig) && rig_now(rig) - since < 3 * GIVE_UP) {
         rig_run(rig, 50 * RIG_MS);
         fire("*:* up");
         rig_run(rig, 350 * RIG_MS);
         fire("*:* down");
     }
-    ck_assert_uint_gt(rig->side[1].comm->link.path[0].inc, lives + 4);
+    ck_assert_uint_gt(rig->side[1].comm->conn.path[0].inc, lives + 4);
     ck_assert_uint_gt(swallowed, 4);
     ck_assert_uint_ge(rig_now(rig) - since, GIVE_UP);
     ck_assert_msg(rig_now(rig) - since <= GIVE_UP + SEEN, "after %.1f s S %d, R %d",

@@ -59,12 +59,12 @@ static enum ib_nic_state state_of(int host)
 
 static int is_down(struct rig *r)
 {
-    return !ib_link_up(&r->side[0].comm->link, 0) && !ib_link_up(&r->side[1].comm->link, 0);
+    return !ib_conn_up(&r->side[0].comm->conn, 0) && !ib_conn_up(&r->side[1].comm->conn, 0);
 }
 
 static int is_back(struct rig *r)
 {
-    return ib_link_up(&r->side[0].comm->link, 0) && ib_link_up(&r->side[1].comm->link, 0) &&
+    return ib_conn_up(&r->side[0].comm->conn, 0) && ib_conn_up(&r->side[1].comm->conn, 0) &&
            state_of(failing) == IB_NIC_UP;
 }
 

@@ -349,7 +349,7 @@ START_TEST(more_parts_than_receive_slots)
         ck_assert_int_eq(rig_isend(rig, &out[i], 8, 0, s), i);
     }
     rig_run(rig, RIG_MS);
-    ck_assert_uint_eq(rig->side[0].comm->link.path[0].parts_out,
+    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].parts_out,
                       _i == 2 ? 200 - 16 : 16); /* the other 16 are for the oldest message (P2) */
     rig_fault(rig, "h0:n0 down");
     rig_run(rig, 10 * RIG_MS);

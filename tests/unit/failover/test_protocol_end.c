@@ -69,7 +69,7 @@ static void both_fail_within(uint64_t ns, const char *says)
 START_TEST(failover_off_ends_with_the_first_failure)
 {
     start(3, (const char *[]){"NCCL_R2_FAILOVER=off", NULL});
-    ck_assert_int_eq(rig->side[0].comm->link.npaths, 1);
+    ck_assert_int_eq(rig->side[0].comm->conn.npaths, 1);
     message(100);
     rig->side[1].asleep = 1;
     begin(0, 100);
@@ -137,11 +137,11 @@ END_TEST
 /* After the primary's death: all survivors, or the first backup alone, replays included. */
 START_TEST(balance_spreads_over_survivors_and_off_does_not)
 {
-    const struct ib_link *l;
+    const struct ib_conn *l;
 
     start(4, (const char *[]){_i ? "NCCL_R2_BALANCE=on" : "NCCL_R2_BALANCE=off",
                               "NCCL_R2_CUT_MIN=1024", NULL});
-    l = &rig->side[0].comm->link;
+    l = &rig->side[0].comm->conn;
     message(BIG);
     ck_assert_uint_eq(l->path[0].bytes, BIG);
     rig_fault(rig, "h0:n0 blackhole-tx");
@@ -174,8 +174,8 @@ START_TEST(spread_uses_all_paths_from_the_start)
     start(3, (const char *[]){"NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=1024", NULL});
     message(BIG);
     for (int p = 0; p < 3; p++) {
-        ck_assert_uint_gt(rig->side[0].comm->link.path[p].bytes, BIG / 4);
-        ck_assert_uint_eq(rig->side[0].comm->link.path[p].wrs, 1);
+        ck_assert_uint_gt(rig->side[0].comm->conn.path[p].bytes, BIG / 4);
+        ck_assert_uint_eq(rig->side[0].comm->conn.path[p].wrs, 1);
     }
     stop();
 }
@@ -186,14 +186,14 @@ START_TEST(backup_scope_any_goes_across_rails)
 {
     rig = rig_create(2, 1, (const char *[]){"NCCL_R2_BACKUP_SCOPE=any", NULL});
     connect_and_register();
-    ck_assert_int_eq(rig->side[0].comm->link.npaths, 4);
+    ck_assert_int_eq(rig->side[0].comm->conn.npaths, 4);
     message(100);
     rig_fault(rig, "h0:n0 down");
     rig_fault(rig, "h1:n1 down");
     message(100);
     ck_assert_int_eq(rig->side[0].status, R2_OK);
     ck_assert_int_eq(rig->side[1].status, R2_OK);
-    ck_assert_int_eq(__builtin_popcount(rig->side[0].comm->link.up), 1);
+    ck_assert_int_eq(__builtin_popcount(rig->side[0].comm->conn.up), 1);
     stop();
 }
 END_TEST
@@ -202,7 +202,7 @@ START_TEST(backup_scope_rail_does_not)
 {
     rig = rig_create(2, 1, (const char *[]){"NCCL_R2_GIVE_UP=300", NULL});
     connect_and_register();
-    ck_assert_int_eq(rig->side[0].comm->link.npaths, 2);
+    ck_assert_int_eq(rig->side[0].comm->conn.npaths, 2);
     message(100);
     begin(0, 100);
     rig_fault(rig, "h0:* down");
@@ -443,7 +443,7 @@ START_TEST(one_by_one_to_the_last_path)
             ck_assert_int_eq(memcmp(in[i], out[i], BIG), 0);
         }
     }
-    ck_assert_int_eq(__builtin_popcount(rig->side[0].comm->link.up), 1);
+    ck_assert_int_eq(__builtin_popcount(rig->side[0].comm->conn.up), 1);
     begin(0, BIG);
     ck_assert_int_ge(rig_irecv1(rig, in[1], 100, 0, r_mr), 0);
     rig_fault(rig, "h1:n3 fatal");

@@ -367,7 +367,7 @@ START_TEST(set_up_goes_on_without_what_is_wrong)
     r_mr = rig_reg(rig, 1, in, sizeof(in));
     count = 0;
     messages(5);
-    ck_assert_uint_eq(rig->side[0].comm->link.up & ~3u, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.up & ~3u, 0);
     stop();
 }
 END_TEST

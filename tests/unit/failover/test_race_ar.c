@@ -8,7 +8,7 @@
 
 static struct ib_path *path(int side, int p)
 {
-    return &comm(side)->link.path[p];
+    return &comm(side)->conn.path[p];
 }
 
 /* What one message costs on path 0. */

@@ -217,8 +217,8 @@ START_TEST(channel_doubles_reorders_delays_or_is_half_open)
     ck_assert(kind == DOUBLED || kind == BOTH ? channel[0].doubled > 0 && channel[1].doubled > 0
                                               : 1);
     rig_run(rig, 10 * RIG_S); /* the last of it arrives */
-    ck_assert_uint_eq(comm(0)->link.up, 8);
-    ck_assert_uint_eq(comm(1)->link.up, 8);
+    ck_assert_uint_eq(comm(0)->conn.up, 8);
+    ck_assert_uint_eq(comm(1)->conn.up, 8);
     stop();
 }
 END_TEST
@@ -247,11 +247,11 @@ START_TEST(seen_by_one_end_alone)
         rig_run(rig, 20 * RIG_US);
     }
     ck_assert(!is_up(seer, 0) && is_up(!seer, 0));
-    wrs = comm(0)->link.path[0].wrs;
+    wrs = comm(0)->conn.path[0].wrs;
     for (int i = 4; i < 8; i++) {
         send_post(i);
     }
-    ck_assert_uint_eq(comm(0)->link.path[0].wrs - wrs,
+    ck_assert_uint_eq(comm(0)->conn.path[0].wrs - wrs,
                       seer ? 4 : 0); /* S posts on an incarnation that R has closed */
     rig_run(rig, 20 * RIG_MS);
     ck_assert(is_up(!seer, 0));

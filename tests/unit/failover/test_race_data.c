@@ -278,7 +278,7 @@ START_TEST(each_end_loses_another_path_at_once)
     for (int s = 0; s < 2; s++) {
         ck_assert_int_eq(path_at(s, s)->why.fault, IB_FAULT_ADMIN);
         ck_assert_int_eq(path_at(s, !s)->why.fault, IB_FAULT_PEER);
-        ck_assert_uint_eq(comm(s)->link.up, 12);
+        ck_assert_uint_eq(comm(s)->conn.up, 12);
     }
     for (int i = 0; i < 8; i++) {
         ck_assert_uint_eq(slot[i].landed, 60000);
@@ -295,7 +295,7 @@ START_TEST(fault_on_a_path_the_message_never_used)
 
     start(2, NULL);
     messages(4, 1000);
-    ck_assert_uint_eq(comm(0)->link.path[1].bytes, 0);
+    ck_assert_uint_eq(comm(0)->conn.path[1].bytes, 0);
     recv_burst(4, 5000);
     hold_completions(1, 0);
     send_burst(4);
@@ -353,13 +353,13 @@ START_TEST(survivor_dies_during_the_replay)
     ck_assert_uint_gt(at_record.fired, 0);
     if (_i) {
         ck_assert_uint_lt(replayed(), 16); /* what had arrived was not sent a third time */
-        ck_assert_uint_gt(comm(0)->link.path[1].bytes, 0);
+        ck_assert_uint_gt(comm(0)->conn.path[1].bytes, 0);
     } else {
-        ck_assert_uint_eq(comm(0)->link.path[1].bytes, 0);
+        ck_assert_uint_eq(comm(0)->conn.path[1].bytes, 0);
         ck_assert_uint_eq(replayed(), 8);
     }
     ck_assert_uint_eq(comm(0)->fo.switches, 2);
-    ck_assert_uint_eq(comm(0)->link.up, 4);
+    ck_assert_uint_eq(comm(0)->conn.up, 4);
     stop();
 }
 END_TEST

@@ -84,7 +84,7 @@ START_TEST(channel_lost_during_connect_and_accept)
     recv_burst(4, 3000);
     send_burst(4);
     finish(4, 10 * RIG_MS);
-    ck_assert_int_eq(comm(0)->link.path[0].bytes == 0, _i / STEPS > 0);
+    ck_assert_int_eq(comm(0)->conn.path[0].bytes == 0, _i / STEPS > 0);
     stop();
 }
 END_TEST
@@ -149,8 +149,8 @@ START_TEST(buffer_registered_on_one_nic_alone)
     recv_burst(4, 3000);
     send_burst(4);
     finish(4, RIG_MS);
-    ck_assert_uint_eq(comm(0)->link.path[0].bytes, 0);
-    ck_assert_uint_eq(comm(0)->link.up, 3);
+    ck_assert_uint_eq(comm(0)->conn.path[0].bytes, 0);
+    ck_assert_uint_eq(comm(0)->conn.up, 3);
     recv_burst(4, 3000);
     fire("h0:n1 blackhole-tx");
     send_burst(4);
@@ -327,9 +327,9 @@ START_TEST(life_wraps_in_the_immediate)
     while (inc(0, 0) < 132) {
         one_incarnation();
     }
-    bytes = comm(0)->link.path[0].bytes;
+    bytes = comm(0)->conn.path[0].bytes;
     messages(4, 1000);
-    ck_assert_uint_gt(comm(0)->link.path[0].bytes, bytes); /* it does carry them */
+    ck_assert_uint_gt(comm(0)->conn.path[0].bytes, bytes); /* it does carry them */
     ck_assert_uint_ge(comm(0)->fo.switches, 131);
     stop();
 }
@@ -345,7 +345,7 @@ START_TEST(life_numbers_change_their_sign)
     messages(4, 1000);
     give_up_path(0, 0);
     wait_settled(0);
-    comm(0)->link.path[0].inc = comm(1)->link.path[0].inc = first;
+    comm(0)->conn.path[0].inc = comm(1)->conn.path[0].inc = first;
     wait_returned(0, first + 1);
     for (int i = 0; i < 3; i++) {
         one_incarnation();
@@ -460,7 +460,7 @@ START_TEST(queue_pair_cannot_be_used_again)
         driver.destroy_qp = v->destroy_qp;
         v->modify_qp = modify_qp_once;
         v->destroy_qp = destroy_qp_forgets;
-        qpn[s] = comm(s)->link.path[0].qp->qp_num;
+        qpn[s] = comm(s)->conn.path[0].qp->qp_num;
     }
     recv_burst(4, 3000);
     fire(_i ? "h1:n0 qp-error" : "h0:n0 qp-error");
@@ -468,7 +468,7 @@ START_TEST(queue_pair_cannot_be_used_again)
     finish(4, RIG_S);
     wait_returned(0, 2);
     for (int s = 0; s < 2; s++) {
-        ck_assert_uint_ne(comm(s)->link.path[0].qp->qp_num, qpn[s]);
+        ck_assert_uint_ne(comm(s)->conn.path[0].qp->qp_num, qpn[s]);
     }
     one_incarnation();
     ck_assert_uint_ge(driver.n, 4);
@@ -505,7 +505,7 @@ START_TEST(records_of_another_version_are_passed_over)
     finish(4, 20 * RIG_MS);
     for (int s = 0; s < 2; s++) {
         ck_assert_uint_eq(rig->side[s].inst->refused.bad_messages, 0);
-        ck_assert_uint_eq(comm(s)->link.up, 6); /* path 1 stands */
+        ck_assert_uint_eq(comm(s)->conn.up, 6); /* path 1 stands */
         ck_assert_uint_eq(comm(s)->fo.switches, 1);
     }
     stop();

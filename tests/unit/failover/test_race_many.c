@@ -275,7 +275,7 @@ START_TEST(several_communicators_and_devices)
         }
         conns_finish(4, RIG_S);
         for (int i = 0; i < CONNS; i++) {
-            const struct ib_link *l = &conn[i].comm[0]->link;
+            const struct ib_conn *l = &conn[i].comm[0]->conn;
 
             ck_assert_int_eq(__builtin_popcount(l->up), NICS - round);
             if (round ==

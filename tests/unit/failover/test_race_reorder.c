@@ -69,7 +69,7 @@ START_TEST(a_word_that_never_comes_is_passed_over)
     struct ib_path *s;
 
     start_reordering(1, (const char *[]){ON, NULL}, 0);
-    s = &comm(0)->link.path[0];
+    s = &comm(0)->conn.path[0];
     for (int i = 0; i < 200; i++) {
         burst(1 + i % 3);
     }
@@ -114,7 +114,7 @@ START_TEST(a_repeated_cts_that_comes_late)
     start_reordering(1, (const char *[]){ON, NULL}, 0);
     messages(77, 200);
     seq = posted;
-    at = &comm(0)->link.path[0].ring->entry[seq % R2_LEDGER_WINDOW];
+    at = &comm(0)->conn.path[0].ring->entry[seq % R2_LEDGER_WINDOW];
     recv_burst(1, 200);
     rig_run(rig, RIG_MS);
     late = *at;
@@ -155,7 +155,7 @@ START_TEST(the_next_incarnation_begins_with_the_first_word)
     for (int i = 0; i < 77; i++) {
         burst(1 + i % 3);
     }
-    ck_assert_uint_ne(comm(0)->link.path[0].ack_at, 0);
+    ck_assert_uint_ne(comm(0)->conn.path[0].ack_at, 0);
     fire("h0:n0 qp-error");
     messages(4, 200);
     wait_returned(0, 2);
@@ -163,7 +163,7 @@ START_TEST(the_next_incarnation_begins_with_the_first_word)
         slow += burst(1 + i % 3) > RIG_MS;
     }
     ck_assert_uint_eq(slow, 0);
-    ck_assert_uint_ne(comm(0)->link.path[0].ack_at, 0);
+    ck_assert_uint_ne(comm(0)->conn.path[0].ack_at, 0);
     stop();
 }
 END_TEST

@@ -76,7 +76,7 @@ static void exchange(uint64_t when, uint64_t limit, const char *const *options)
         rig_run(rig, began + when + at.second - rig_now(rig));
     }
     ck_assert_uint_eq(at.fired, at.text[1] ? 2 : 1);
-    ck_assert_int_eq(comm(1)->link.path[1].nrecords > 0, options == pairs);
+    ck_assert_int_eq(comm(1)->conn.path[1].nrecords > 0, options == pairs);
     began = rig_now(rig);
     messages(4, 1000);
     ck_assert_msg(rig_now(rig) - began <= limit,

@@ -22,7 +22,7 @@ static void completions_stop(void)
 {
     struct ibv_context_ops *ops = &rig->side[1].inst->nics.nic[0].ctx->ops;
 
-    hidden = comm(1)->link.path[0].cq;
+    hidden = comm(1)->conn.path[0].cq;
     true_poll_cq = ops->poll_cq;
     ops->poll_cq = poll_cq;
 }

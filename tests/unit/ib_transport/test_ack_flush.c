@@ -199,7 +199,7 @@ START_TEST(parts_over_all_nics)
     fire("h1:n1 down");
     finish(32, RIG_S);
     for (int p = 0; p < 3; p++) {
-        ck_assert_uint_gt(comm(1)->link.path[p].bytes, 0);
+        ck_assert_uint_gt(comm(1)->conn.path[p].bytes, 0);
     }
     nothing_waits();
     hold_lane(0);
@@ -267,13 +267,13 @@ START_TEST(more_than_there_is_room_for)
     static struct ib_recv rx;
     static struct ib_flush f;
     static struct ib_ack_flush ack;
-    static struct ib_link l;
+    static struct ib_conn l;
     static struct ib_path p;
     struct ib_imm imm = {.nparts = 2};
     int wait;
 
     l.now_ns = now_zero;
-    rx = (struct ib_recv){.link = &l, .flush = &f};
+    rx = (struct ib_recv){.conn = &l, .flush = &f};
     f.ack = &ack;
     r2_ledger_init(&rx.ledger);
     for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {

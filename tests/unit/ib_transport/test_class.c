@@ -34,7 +34,7 @@ static void begin(int nics, int class, uint8_t expect, const char *const *option
 
 static int path_0_up(struct rig *r)
 {
-    return ib_link_up(&r->side[0].comm->link, 0);
+    return ib_conn_up(&r->side[0].comm->conn, 0);
 }
 
 /* Without a watchdog there are no queue pairs that probe NICs: those serve all communicators. */

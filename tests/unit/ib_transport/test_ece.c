@@ -33,7 +33,7 @@ static uint32_t in_use(int side, int p)
     if (fab_inproc_nic(rig->f, side, p)->cfg.ece.vendor == 0) {
         return 0;
     }
-    ck_assert_int_eq(fab_ibv_query_ece(comm(side)->link.path[p].qp, &ece), 0);
+    ck_assert_int_eq(fab_ibv_query_ece(comm(side)->conn.path[p].qp, &ece), 0);
     return ece.options;
 }
 
@@ -42,7 +42,7 @@ static void all_use(uint32_t options)
     for (int side = 0; side < 2; side++) {
         for (int p = 0; p < 2; p++) {
             ck_assert_msg(in_use(side, p) == options, "side %d path %d life %u uses %x, not %x",
-                          side, p, comm(side)->link.path[p].inc, in_use(side, p), options);
+                          side, p, comm(side)->conn.path[p].inc, in_use(side, p), options);
             ck_assert_uint_eq(fab_inproc_nic(rig->f, side, p)->cnt.ece_late, 0);
         }
     }

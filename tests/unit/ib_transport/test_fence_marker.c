@@ -37,12 +37,12 @@ static void begin(void)
     struct ibv_context_ops *ops;
 
     start(2, (const char *[]){"NCCL_R2_RQ_DEPTH=64", "NCCL_R2_FAILBACK=never", NULL});
-    ck_assert_uint_eq(comm(1)->link.path[0].rq_depth, DEPTH);
+    ck_assert_uint_eq(comm(1)->conn.path[0].rq_depth, DEPTH);
     messages(4, LEN);
     ops = &rig->side[1].inst->nics.nic[0].ctx->ops;
     memset(&hook, 0, sizeof(hook));
     hook.poll = ops->poll_cq;
-    hook.cq = comm(1)->link.path[0].cq;
+    hook.cq = comm(1)->conn.path[0].cq;
     ops->poll_cq = poll_cq;
 }
 
@@ -80,7 +80,7 @@ START_TEST(a_fault_in_the_middle_of_a_poll)
     sent_now = sends(0, 2 * OUT);
     rig_run(rig, 50 * RIG_US);
     ck_assert_int_eq(sent_now, 2 * OUT); /* half of them wait for room */
-    ck_assert_int_eq(comm(0)->link.path[0].parts_out, OUT);
+    ck_assert_int_eq(comm(0)->conn.path[0].parts_out, OUT);
     rig_oob_cut(rig, 1);  /* S does not hear of the fault, */
     r->worker_armed |= 1; /* and R's queue pair goes on */
     hook.hidden = 0;
@@ -88,7 +88,7 @@ START_TEST(a_fault_in_the_middle_of_a_poll)
     rig_run(rig, 100 * RIG_US);
     ck_assert(!hook.fault && !is_up(1, 0));
     ck_assert_int_eq(hook.after, 0);
-    ck_assert_uint_gt(comm(0)->link.path[0].parts_out, OUT / 2); /* S has filled its window again */
+    ck_assert_uint_gt(comm(0)->conn.path[0].parts_out, OUT / 2); /* S has filled its window again */
     r->worker_armed &= ~1u;
     rig_enter(r);
     while (r2_inst_worker_step(r->inst, 0)) {
@@ -129,15 +129,15 @@ START_TEST(a_marker_that_an_arrival_takes)
     receives(2 * OUT);
     rig_run(rig, RIG_MS);
     hook.hidden = 1;
-    comm(0)->link.rq_depth = DEPTH + 1 + 16; /* 16 slots are kept for the oldest message */
+    comm(0)->conn.rq_depth = DEPTH + 1 + 16; /* 16 slots are kept for the oldest message */
     n = sends(0, 2 * OUT);
     rig_run(rig, 50 * RIG_US);
     ck_assert_int_eq(n, 2 * OUT);
-    ck_assert_int_eq(comm(0)->link.path[0].parts_out, DEPTH + 1);
+    ck_assert_int_eq(comm(0)->conn.path[0].parts_out, DEPTH + 1);
     rig_oob_cut(rig, 1);  /* S does not hear of the fault, */
     r->worker_armed |= 1; /* and R's queue pair goes on */
     give_up_path(1, 0);
-    ck_assert_int_eq(comm(1)->link.path[0].marks_out, IB_MARK_RECV | IB_MARK_SEND);
+    ck_assert_int_eq(comm(1)->conn.path[0].marks_out, IB_MARK_RECV | IB_MARK_SEND);
     rig_run(rig, 5 * RIG_MS); /* RNR: it is tried again, and finds the marker */
     hook.hidden = 0;
     r->worker_armed &= ~1u;
@@ -147,7 +147,7 @@ START_TEST(a_marker_that_an_arrival_takes)
     rig_kick(r);
     ck_assert(rig_until(rig, fenced_hard, RIG_S));
     ck_assert_int_eq(path_at(1, 0)->fence.again, 1);
-    comm(0)->link.rq_depth = DEPTH;
+    comm(0)->conn.rq_depth = DEPTH;
     rig_oob_cut(rig, 0);
     ck_assert(rig_until(rig, rig_all_done, RIG_S));
     ck_assert_int_eq(rig->side[0].status, R2_OK);

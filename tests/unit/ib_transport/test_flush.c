@@ -246,8 +246,8 @@ START_TEST(a_nic_that_died_is_replaced)
     req = flush_one(0, MB);
     ck_assert_uint_eq(rx->flush.lane->op[req->seq].lost, 1);
     wait_done(req);
-    ck_assert_uint_ge(duo_now(&d), rx->link.path[1].closed_at + PCIE_MS * DUO_MS);
-    ck_assert_uint_lt(duo_now(&d), rx->link.path[1].closed_at + (PCIE_MS + 1) * DUO_MS);
+    ck_assert_uint_ge(duo_now(&d), rx->conn.path[1].closed_at + PCIE_MS * DUO_MS);
+    ck_assert_uint_lt(duo_now(&d), rx->conn.path[1].closed_at + (PCIE_MS + 1) * DUO_MS);
     ck_assert_uint_eq(rx->flush.lane->reads, 2);
     ck_assert_uint_eq(rx->flush.lane->replaced, 1);
     /* long after the fence its writes have landed: no waiting any more */
@@ -309,7 +309,7 @@ START_TEST(a_queue_pair_that_fails_during_the_flush)
     ck_assert_uint_ge(duo_now(&d) - from, PCIE_MS * DUO_MS);
     ck_assert_uint_lt(duo_now(&d) - from, (PCIE_MS + 1) * DUO_MS);
     wait_done(second);
-    ck_assert_uint_eq(rx->link.up, 3); /* no path pays for it */
+    ck_assert_uint_eq(rx->conn.up, 3); /* no path pays for it */
     /* the lane was built again meanwhile and serves */
     ck_assert_int_eq(lane_state(1), IB_LANE_READY);
     ck_assert_uint_eq(rx->flush.lane->replaced, 2);
@@ -420,7 +420,7 @@ static uint64_t recv_time_after_fence(int carries)
     if (carries) {
         duo_fault(&d, "h0:n1 delay 5ms");
         post_send(0, MB, &s);
-        ck_assert_uint_gt(tx->link.path[1].parts_out, 0);
+        ck_assert_uint_gt(tx->conn.path[1].parts_out, 0);
     }
     duo_fault(&d, "h1:n1 down");
     while (rx->fo.path[1].state != FO_FENCED) {
@@ -430,7 +430,7 @@ static uint64_t recv_time_after_fence(int carries)
         post_send(0, MB, &s);
     }
     wait_both(r, s);
-    return duo_now(&d) - rx->link.path[1].closed_at;
+    return duo_now(&d) - rx->conn.path[1].closed_at;
 }
 
 /* What the path carried: of an idle one nothing crosses PCIe any more (P35). */
@@ -502,7 +502,7 @@ START_TEST(a_nic_without_lane_carries_no_gpu_memory)
     open_conn(IB_PTR_CUDA);
     ck_assert_uint_eq(rx->flush.lane->lacks, 2);
     transfer(0, MB);
-    ck_assert_uint_eq(rx->link.path[1].bytes, 0);
+    ck_assert_uint_eq(rx->conn.path[1].bytes, 0);
     wait_done(flush_one(0, MB));
     ck_assert_uint_eq(rx->flush.lane->reads, 1);
     /* host memory goes over both */
@@ -510,7 +510,7 @@ START_TEST(a_nic_without_lane_carries_no_gpu_memory)
     r2_net_dereg(rx, rx_mr);
     rx_mr = host_mr;
     transfer(MB, MB);
-    ck_assert_uint_gt(rx->link.path[1].bytes, 0);
+    ck_assert_uint_gt(rx->conn.path[1].bytes, 0);
     finish();
 }
 END_TEST

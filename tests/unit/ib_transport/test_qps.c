@@ -97,7 +97,7 @@ static int used(int side, const uint64_t *before, int from, int to)
 
 static void note(int side, uint64_t *before)
 {
-    for (int p = 0; p < comm(side)->link.npaths; p++) {
+    for (int p = 0; p < comm(side)->conn.npaths; p++) {
         before[p] = carried(side, p);
     }
 }
@@ -107,8 +107,8 @@ static uint32_t over(int nic)
 {
     uint32_t mask = 0;
 
-    for (int p = 0; p < comm(0)->link.npaths; p++) {
-        mask |= (uint32_t)(comm(0)->link.path[p].nic == nic) << p;
+    for (int p = 0; p < comm(0)->conn.npaths; p++) {
+        mask |= (uint32_t)(comm(0)->conn.path[p].nic == nic) << p;
     }
     return mask;
 }
@@ -124,7 +124,7 @@ START_TEST(whole_messages_go_over_the_primarys_queue_pairs_in_turn)
     uint64_t before[IB_MAX_PATHS], wrs;
 
     begin_qps(2, QPS4, NULL);
-    ck_assert_int_eq(comm(0)->link.npaths, 8);
+    ck_assert_int_eq(comm(0)->conn.npaths, 8);
     ck_assert_int_eq(__builtin_popcount(over(0)), 4);
     ck_assert_int_eq(__builtin_popcount(over(1)), 4);
     note(0, before);
@@ -174,8 +174,8 @@ START_TEST(the_larger_number_of_both_ends)
 {
     begin_qps(1, _i & 1 ? "1:NCCL_IB_QPS_PER_CONNECTION=3" : "0:NCCL_IB_QPS_PER_CONNECTION=3",
               _i & 2 ? "1:" SPLIT : NULL);
-    ck_assert_int_eq(comm(0)->link.npaths, 3);
-    ck_assert_int_eq(comm(1)->link.npaths, 3);
+    ck_assert_int_eq(comm(0)->conn.npaths, 3);
+    ck_assert_int_eq(comm(1)->conn.npaths, 3);
     messages(3);
     ck_assert_uint_eq(posted(0), 3);
     stop();
@@ -198,7 +198,7 @@ START_TEST(a_nic_takes_all_its_queue_pairs_along)
             wait_settled(p);
         }
     }
-    ck_assert_uint_eq(comm(0)->link.up, over(1));
+    ck_assert_uint_eq(comm(0)->conn.up, over(1));
     note(0, before);
     messages(8);
     ck_assert_int_eq(used(0, before, 0, 8), 4);
@@ -228,7 +228,7 @@ START_TEST(a_queue_pair_fails_alone)
     fo_fault(&comm(_i)->fo, 0, &(struct ib_fault_info){.fault = IB_FAULT_QP});
     rig_kick(&rig->side[_i]);
     wait_settled(0);
-    ck_assert_int_eq(__builtin_popcount(comm(0)->link.up), 7);
+    ck_assert_int_eq(__builtin_popcount(comm(0)->conn.up), 7);
     note(0, before);
     messages(6);
     for (int p = 0; p < 8; p++) {
@@ -241,7 +241,7 @@ END_TEST
 
 static int none_of_nic_0(struct rig *r)
 {
-    return ((comm(0)->link.up | comm(1)->link.up) & over(0)) == 0;
+    return ((comm(0)->conn.up | comm(1)->conn.up) & over(0)) == 0;
 }
 
 /* No answer: none of them is kept as a last path while another NIC is there; with one NIC alone
@@ -283,8 +283,8 @@ START_TEST(silence_of_the_only_pair_ends_none)
     messages(4);
     begin_in_silence();
     rig_run(rig, 7 * RIG_S); /* longer than a queue pair may stand still, shorter than RC tries */
-    ck_assert_uint_eq(comm(0)->link.up, 15);
-    ck_assert_uint_eq(comm(1)->link.up, 15);
+    ck_assert_uint_eq(comm(0)->conn.up, 15);
+    ck_assert_uint_eq(comm(1)->conn.up, 15);
     rig_fault(rig, "h0:n0 restore");
     end_message();
     ck_assert_uint_eq(inc(0, 0), 1);
@@ -342,8 +342,8 @@ START_TEST(too_many_are_fewer_and_said_once)
     };
 
     begin_qps(row[_i].nics, row[_i].qps, NULL);
-    ck_assert_int_eq(comm(0)->link.npaths, row[_i].paths);
-    ck_assert_int_eq(__builtin_popcount(ib_link_pair(&comm(0)->link, 0)), row[_i].primary);
+    ck_assert_int_eq(comm(0)->conn.npaths, row[_i].paths);
+    ck_assert_int_eq(__builtin_popcount(ib_conn_pair(&comm(0)->conn, 0)), row[_i].primary);
     for (int side = 0; side < 2; side++) {
         ck_assert_int_eq(rig->side[side].inst->logged.qps, row[_i].said);
         ck_assert_int_eq(strstr(rig->last_warn[side], "NCCL_IB_QPS_PER_CONNECTION=") != NULL,
@@ -362,7 +362,7 @@ END_TEST
 START_TEST(without_failover)
 {
     start(2, (const char *[]){"NCCL_R2_FAILOVER=off", QPS4, NULL});
-    ck_assert_int_eq(comm(0)->link.npaths, 4);
+    ck_assert_int_eq(comm(0)->conn.npaths, 4);
     messages(4);
     for (int p = 0; p < 4; p++) {
         ck_assert_uint_gt(carried(0, p), 0);

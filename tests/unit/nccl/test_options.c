@@ -214,10 +214,10 @@ START_TEST(backup_nics_choose_and_order)
         {"1:NCCL_R2_BACKUP_NICS==fab3", 2, {0, 3}}, /* of either end */
         {"NCCL_R2_BACKUP_NICS==elsewhere", 1, {0}},
     };
-    const struct ib_link *l;
+    const struct ib_conn *l;
 
     start(4, (const char *[]){cases[_i].option, NULL});
-    l = &rig->side[0].comm->link;
+    l = &rig->side[0].comm->conn;
     ck_assert_int_eq(l->npaths, cases[_i].npaths);
     for (int p = 0; p < l->npaths; p++) {
         ck_assert_int_eq(l->path[p].nic, cases[_i].nic[p]);
@@ -261,7 +261,7 @@ START_TEST(backups_are_of_the_primarys_class)
         {"NCCL_R2_BACKUP_NICS=^fab2", 3, {0, 1, 3}},
     };
     struct fab_desc desc;
-    const struct ib_link *l;
+    const struct ib_conn *l;
     char why[200];
 
     ck_assert_int_eq(fab_desc_init(&desc, 2, 4, 0, RIG_US, why, sizeof(why)), 0);
@@ -275,7 +275,7 @@ START_TEST(backups_are_of_the_primarys_class)
     ck_assert_int_eq(rig->side[0].inst->nics.nic[1].addr.link_layer, IBV_LINK_LAYER_INFINIBAND);
     ck_assert_int_eq(rig->side[0].inst->nics.nic[3].speed_mbps, 25000);
     rig_connect(rig, 0, 0);
-    l = &rig->side[0].comm->link;
+    l = &rig->side[0].comm->conn;
     ck_assert_int_eq(l->npaths, cases[_i].npaths);
     for (int p = 0; p < l->npaths; p++) {
         ck_assert_int_eq(l->path[p].nic, cases[_i].nic[p]);
@@ -296,13 +296,13 @@ START_TEST(a_faster_nic_is_a_backup)
     }
     rig = rig_create_desc(&desc, NULL);
     rig_connect(rig, 0, 0);
-    ck_assert_int_eq(rig->side[0].comm->link.npaths, 2);
+    ck_assert_int_eq(rig->side[0].comm->conn.npaths, 2);
 }
 END_TEST
 
 /* --- data path --- */
 
-static int paths_with_bytes(const struct ib_link *l, const uint64_t *before)
+static int paths_with_bytes(const struct ib_conn *l, const uint64_t *before)
 {
     int n = 0;
 
@@ -316,11 +316,11 @@ START_TEST(messages_below_cut_min_are_not_cut)
 {
     static const char *const options[] = {"NCCL_R2_CUT_MIN=1024", "NCCL_R2_CUT_MIN=16384"};
     static const size_t bytes[] = {1024, 16384};
-    const struct ib_link *l;
+    const struct ib_conn *l;
     uint64_t before[IB_MAX_PATHS];
 
     start(3, (const char *[]){"NCCL_R2_SPREAD=on", options[_i], NULL});
-    l = &rig->side[0].comm->link;
+    l = &rig->side[0].comm->conn;
     for (int below = 0; below < 2; below++) {
         for (int p = 0; p < l->npaths; p++) {
             before[p] = l->path[p].bytes;

@@ -232,8 +232,8 @@ END_TEST
 
 static int path_0_has_returned(struct rig *r)
 {
-    return ib_link_up(&r->side[0].comm->link, 0) && ib_link_up(&r->side[1].comm->link, 0) &&
-           r->side[0].comm->link.path[0].inc > 1;
+    return ib_conn_up(&r->side[0].comm->conn, 0) && ib_conn_up(&r->side[1].comm->conn, 0) &&
+           r->side[0].comm->conn.path[0].inc > 1;
 }
 
 START_TEST(return_after_its_time_or_never)

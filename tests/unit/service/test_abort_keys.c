@@ -181,10 +181,10 @@ static int all_in_error(const struct r2_comm *c)
 {
     int n = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        n += fab_ibv_qp(c->link.path[p].qp)->state == IBV_QPS_ERR;
+    for (int p = 0; p < c->conn.npaths; p++) {
+        n += fab_ibv_qp(c->conn.path[p].qp)->state == IBV_QPS_ERR;
     }
-    return n == c->link.npaths;
+    return n == c->conn.npaths;
 }
 
 /*
@@ -230,7 +230,7 @@ START_TEST(released_in_order)
     ck_assert_uint_eq(rig_now(rig), from);
     rig_run(rig, RIG_MS);
     for (int side = 0; side < 2; side++) {
-        ck_assert_uint_eq(comm(side)->link.up, 3);
+        ck_assert_uint_eq(comm(side)->conn.up, 3);
         ck_assert_uint_eq(stats(side).kept + (uint64_t)stats(side).live, 0);
         rig_close(rig, side);
     }

@@ -43,17 +43,17 @@ START_TEST(returns_as_the_next_incarnation)
     start(2, NULL);
     messages(4);
     for (int i = 0; i < 2; i++) {
-        old[i] = comm(i)->link.path[0].qp;
+        old[i] = comm(i)->conn.path[0].qp;
         qpn[i] = old[i]->qp_num;
-        psn[i] = comm(i)->link.path[0].psn;
+        psn[i] = comm(i)->conn.path[0].psn;
     }
     lose_path(_i);
     messages(4);
     ck_assert_uint_ge(wait_up(0, 2), 50 * RIG_MS);
     for (int i = 0; i < 2; i++) {
         ck_assert_uint_eq(inc(i, 0), 2);
-        ck_assert_uint_ne(comm(i)->link.path[0].qp->qp_num, qpn[i]);
-        ck_assert_uint_ne(comm(i)->link.path[0].psn, psn[i]);
+        ck_assert_uint_ne(comm(i)->conn.path[0].qp->qp_num, qpn[i]);
+        ck_assert_uint_ne(comm(i)->conn.path[0].psn, psn[i]);
         ck_assert(
             comm(i)->ret->path[0].has_old); /* in ERR until no packet of it can be under way */
     }

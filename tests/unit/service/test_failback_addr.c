@@ -46,7 +46,7 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 static void told_for_path_0(int side, uint16_t dlid, enum ibv_mtu mtu)
 {
-    const struct ibv_qp *qp = comm(side)->link.path[0].qp;
+    const struct ibv_qp *qp = comm(side)->conn.path[0].qp;
     int i = (int)told_count - 1;
 
     while (i >= 0 && told[i].qp != qp) {

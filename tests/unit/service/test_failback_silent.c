@@ -37,14 +37,14 @@ static void all_flow(void)
     uint64_t before[2][IB_MAX_PATHS];
 
     for (int s = 0; s < 2; s++) {
-        ck_assert_msg(comm(s)->link.up == (1u << comm(s)->link.npaths) - 1,
-                      "side %d: paths %x are up", s, comm(s)->link.up);
-        for (int p = 0; p < comm(s)->link.npaths; p++) {
+        ck_assert_msg(comm(s)->conn.up == (1u << comm(s)->conn.npaths) - 1,
+                      "side %d: paths %x are up", s, comm(s)->conn.up);
+        for (int p = 0; p < comm(s)->conn.npaths; p++) {
             before[s][p] = carried(s, p);
         }
     }
     traffic(50 * RIG_MS);
-    for (int p = 0; p < comm(0)->link.npaths; p++) {
+    for (int p = 0; p < comm(0)->conn.npaths; p++) {
         ck_assert_uint_gt(carried(0, p), before[0][p]);
         ck_assert_uint_gt(carried(1, p), before[1][p]);
     }
@@ -68,7 +68,7 @@ START_TEST(all_nics_are_silent_for_a_while)
     begin(4);
     rig_fault(rig, silence[_i].fault);
     traffic(silence[_i].ms * RIG_MS);
-    ck_assert_int_le(__builtin_popcount(comm(0)->link.up), 1);
+    ck_assert_int_le(__builtin_popcount(comm(0)->conn.up), 1);
     rig_fault(rig, silence[_i].end);
     traffic(RETURN + FOUND);
     all_flow();

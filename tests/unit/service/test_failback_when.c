@@ -256,7 +256,7 @@ START_TEST(without_any_path_one_answer_is_enough)
     start(2, (const char *[]){"NCCL_R2_T_RETURN=3000", "NCCL_R2_GIVE_UP=2000", NULL});
     messages(1);
     begin_without_path();
-    ck_assert_uint_eq(comm(0)->link.up | comm(1)->link.up, 0);
+    ck_assert_uint_eq(comm(0)->conn.up | comm(1)->conn.up, 0);
     rig_run(rig, RIG_S);
     rig_fault(rig, "h0:n1 up");
     ck_assert_uint_le(wait_up(1, 2), 100 * RIG_MS);
@@ -277,7 +277,7 @@ START_TEST(too_late_is_too_late)
     ck_assert_ptr_nonnull(strstr(comm(0)->fo.why, "no path left for 2000 ms"));
     rig_fault(rig, "h0:* up");
     rig_run(rig, 5 * RIG_S);
-    ck_assert_uint_eq(comm(0)->link.up, 0); /* what has ended does not return */
+    ck_assert_uint_eq(comm(0)->conn.up, 0); /* what has ended does not return */
 }
 END_TEST
 
@@ -455,7 +455,7 @@ static int all_up(void)
 
     for (int side = 0; side < 2; side++) {
         for (int i = 0; i < MANY; i++) {
-            up += __builtin_popcount(many[side][i]->link.up);
+            up += __builtin_popcount(many[side][i]->conn.up);
         }
     }
     return up == 2 * 2 * MANY;
@@ -466,7 +466,7 @@ static int none_up(struct rig *r)
     unsigned up = 0;
 
     for (int i = 0; i < MANY; i++) {
-        up |= many[0][i]->link.up | many[1][i]->link.up;
+        up |= many[0][i]->conn.up | many[1][i]->conn.up;
     }
     return up == 0;
 }
@@ -497,7 +497,7 @@ START_TEST(many_connections_return_a_few_at_a_time)
                           0);
         ck_assert_uint_eq(rig->side[side].inst->reconnect.waiting, 0);
         for (int i = 0; i < MANY; i++) {
-            ck_assert_uint_eq(many[side][i]->link.path[0].inc, 2);
+            ck_assert_uint_eq(many[side][i]->conn.path[0].inc, 2);
             rig_enter(&rig->side[side]);
             r2_net_close(many[side][i]);
         }

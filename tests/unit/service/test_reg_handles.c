@@ -273,10 +273,10 @@ static int all_in_error(const struct r2_comm *c)
 {
     int n = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        n += fab_ibv_qp(c->link.path[p].qp)->state == IBV_QPS_ERR;
+    for (int p = 0; p < c->conn.npaths; p++) {
+        n += fab_ibv_qp(c->conn.path[p].qp)->state == IBV_QPS_ERR;
     }
-    return n == c->link.npaths;
+    return n == c->conn.npaths;
 }
 
 /*
@@ -359,7 +359,7 @@ static void slow_worker(void *arg)
 
     if (jobs == 0) {
         for (int i = 0; i < USERS; i++) {
-            up_at_first += user[i][1]->link.up != 0;
+            up_at_first += user[i][1]->conn.up != 0;
         }
     }
     rig_enter(s);
@@ -516,7 +516,7 @@ START_TEST(registered_while_a_path_returns)
     uint8_t nic;
 
     begin();
-    path = &comm(_i)->link.path[1];
+    path = &comm(_i)->conn.path[1];
     nic = path->nic;
     rig_enter(&rig->side[_i]);
     other_ended = 0;

@@ -83,8 +83,8 @@ static int with_paths(int n, int paths)
     int count = 0;
 
     for (int i = 0; i < n; i++) {
-        count += __builtin_popcount(conn[i].tx->link.up) == paths &&
-                 __builtin_popcount(conn[i].rx->link.up) == paths;
+        count += __builtin_popcount(conn[i].tx->conn.up) == paths &&
+                 __builtin_popcount(conn[i].rx->conn.up) == paths;
     }
     return count;
 }
@@ -138,7 +138,7 @@ START_TEST(a_device_that_hangs_later)
     ck_assert(connect_all(256, 60000 * DUO_MS, hang_after_2s));
     for (int i = 0; i < 256; i++) {
         ck_assert(
-            __builtin_popcount(conn[i].tx->link.up) == 2 ||
+            __builtin_popcount(conn[i].tx->conn.up) == 2 ||
             (conn[i].tx_at >= begun + 4900 * DUO_MS && conn[i].tx_at <= begun + 8500 * DUO_MS));
     }
     both = with_paths(256, 2);

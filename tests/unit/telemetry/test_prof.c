@@ -104,13 +104,13 @@ START_TEST(tells_what_is_on_its_way)
     const struct ib_path *p;
 
     profiled(2, (const char *[]){ON, NULL});
-    p = &comm(0)->link.path[0];
+    p = &comm(0)->conn.path[0];
     recv_post(0, 5000);
     begin(1, slot[0].r_op, 1);
     ck_assert_uint_eq(prof.n, 1);
     ck_assert_uint_eq(prof.ev[0].desc.bytes, 5000);
     ck_assert_int_eq(prof.ev[0].desc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
-    ck_assert_uint_eq(prof.ev[0].desc.qp, comm(1)->link.path[0].qp->qp_num);
+    ck_assert_uint_eq(prof.ev[0].desc.qp, comm(1)->conn.path[0].qp->qp_num);
     rig_run(rig, 20 * RIG_US);
     send_post(0);
     begin(0, slot[0].s_op, 0);

@@ -43,7 +43,7 @@ static struct ibv_ah_attr ah_of(int side, int p)
     struct ibv_qp_init_attr init;
 
     ck_assert_int_eq(
-        rig->side[side].inst->v.query_qp(comm(side)->link.path[p].qp, &attr, IBV_QP_AV, &init), 0);
+        rig->side[side].inst->v.query_qp(comm(side)->conn.path[p].qp, &attr, IBV_QP_AV, &init), 0);
     return attr.ah_attr;
 }
 

@@ -53,7 +53,7 @@ START_TEST(set_up_reads_a_port_once)
     rig->side[0].inst->cfg.ib_qps = 4;
     rig->side[0].inst->cfg.t_port_poll_ms = 60000;
     join();
-    ck_assert_int_eq(comm(0)->link.npaths, 8);
+    ck_assert_int_eq(comm(0)->conn.npaths, 8);
     ck_assert_int_le(ports, 2 * 2); /* and a look */
     ck_assert_int_gt(ports, 0);
     ck_assert_int_le(gids, 2 * (TABLE + 1));

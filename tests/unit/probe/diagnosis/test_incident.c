@@ -102,7 +102,7 @@ static int held(struct rig *r)
 
 static int returned(struct rig *r)
 {
-    return ib_link_up(&r->side[0].comm->link, 0) && ib_link_up(&r->side[1].comm->link, 0);
+    return ib_conn_up(&r->side[0].comm->conn, 0) && ib_conn_up(&r->side[1].comm->conn, 0);
 }
 
 static int blames(struct rig *r)

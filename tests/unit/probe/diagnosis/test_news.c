@@ -51,7 +51,7 @@ START_TEST(a_wrong_word_moves_nothing)
     blame(1, 0, 0, PROBE_BLAME_LOCAL_NIC);
     rig_run(rig, 500 * RIG_MS);
     ck_assert_uint_gt(pair_of(0, 0)->probe.answers, before); /* it was asked */
-    ck_assert_uint_eq(rig->side[0].comm->link.drained, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.drained, 0);
     messages(3, BIG);
     nothing_moved();
     stop();
@@ -69,13 +69,13 @@ START_TEST(a_new_connection_avoids_what_is_blamed)
     memset(in, 0, sizeof(in));
     s_mr = rig_reg(rig, 0, out, sizeof(out));
     r_mr = rig_reg(rig, 1, in, sizeof(in));
-    ck_assert_uint_eq(rig->side[0].comm->link.drained, 1);
+    ck_assert_uint_eq(rig->side[0].comm->conn.drained, 1);
     recv_post(0, 100);
     send_post(0, 100);
     ck_assert_uint_lt(finish(1, 100, RIG_S), 5 * RIG_MS);
-    ck_assert_uint_eq(rig->side[0].comm->link.path[0].cqes, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].cqes, 0);
     rig_run(rig, RIG_S);
-    ck_assert(!ib_link_up(&rig->side[0].comm->link, 0)); /* asked, and found silent */
+    ck_assert(!ib_conn_up(&rig->side[0].comm->conn, 0)); /* asked, and found silent */
     stop();
 }
 END_TEST
@@ -91,9 +91,9 @@ START_TEST(a_new_connection_returns_to_what_answers)
     r_mr = rig_reg(rig, 1, in, sizeof(in));
     wait_probes();
     rig_run(rig, 200 * RIG_MS);
-    ck_assert_uint_eq(rig->side[0].comm->link.drained, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.drained, 0);
     messages(3, 100);
-    ck_assert_uint_gt(rig->side[0].comm->link.path[0].cqes, 0);
+    ck_assert_uint_gt(rig->side[0].comm->conn.path[0].cqes, 0);
     nothing_moved();
     stop();
 }
@@ -203,10 +203,10 @@ START_TEST(a_cable_that_is_back_for_a_moment)
         rig_run(rig, 100 * RIG_MS);
     }
     rig_run(rig, 3 * RIG_S);
-    ck_assert(!ib_link_up(&rig->side[0].comm->link, 0));
+    ck_assert(!ib_conn_up(&rig->side[0].comm->conn, 0));
     ck_assert(knows(0, 1, 0, PROBE_BLAME_LOCAL_LINK));
     rig_run(rig, 60 * RIG_S);
-    ck_assert(ib_link_up(&rig->side[0].comm->link, 0));
+    ck_assert(ib_conn_up(&rig->side[0].comm->conn, 0));
     ck_assert(knows(0, 1, 0, PROBE_BLAME_NONE) && knows(1, 1, 0, PROBE_BLAME_NONE));
     stop();
 }
@@ -230,11 +230,11 @@ START_TEST(what_was_blamed_returns)
     send_post(0, 100);
     finish(1, 100, 5 * RIG_S);
     rig_run(rig, 5 * RIG_S);
-    ck_assert(!ib_link_up(&rig->side[0].comm->link, 0));
+    ck_assert(!ib_conn_up(&rig->side[0].comm->conn, 0));
     fire("h1:n0 restore");
     rig_run(rig, 90 * RIG_S);
-    ck_assert(ib_link_up(&rig->side[0].comm->link, 0) && ib_link_up(&rig->side[1].comm->link, 0));
-    ck_assert_uint_eq(rig->side[0].comm->link.drained, 0);
+    ck_assert(ib_conn_up(&rig->side[0].comm->conn, 0) && ib_conn_up(&rig->side[1].comm->conn, 0));
+    ck_assert_uint_eq(rig->side[0].comm->conn.drained, 0);
     messages(3, 100);
     stop();
 }

@@ -85,7 +85,7 @@ static void both_down(void)
         r2_gate_visit(&c[i]->gate);
         fo_fault(&c[i]->fo, 0, &info);
         r2_gate_unvisit(&c[i]->gate);
-        ck_assert(!ib_link_up(&c[i]->link, 0));
+        ck_assert(!ib_conn_up(&c[i]->conn, 0));
     }
 }
 

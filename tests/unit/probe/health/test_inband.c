@@ -111,7 +111,7 @@ START_TEST(chain_without_the_channel)
         finish(8, 500 * RIG_MS);
         ck_assert_uint_eq(replayed(), 8);
     }
-    ck_assert_uint_eq(comm(0)->link.up, 8);
+    ck_assert_uint_eq(comm(0)->conn.up, 8);
     stop();
 }
 END_TEST
@@ -138,7 +138,7 @@ END_TEST
 
 static int path_0_back(struct rig *r)
 {
-    return ib_link_up(&r->side[0].comm->link, 0) && ib_link_up(&r->side[1].comm->link, 0);
+    return ib_conn_up(&r->side[0].comm->conn, 0) && ib_conn_up(&r->side[1].comm->conn, 0);
 }
 
 /* A path returns as a new incarnation, and a new connection is made, without the channel. */

@@ -98,7 +98,7 @@ START_TEST(slow_delivery_is_no_fault)
         rig_run(rig, 50 * RIG_MS); /* one SUSPECT, at most two */
         driver.held = NULL;
         finish(1, 100, 20 * RIG_MS);
-        driver.held = rig->side[1].comm->link.path[0].cq;
+        driver.held = rig->side[1].comm->conn.path[0].cq;
         ck_assert_uint_ge(rig_count(rig, 0, FO_MSG_SUSPECT), (unsigned)i + 1);
     }
     driver.held = NULL;

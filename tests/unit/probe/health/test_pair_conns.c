@@ -86,8 +86,8 @@ START_TEST(one_verdict_for_all_connections)
     found_as(0, IB_FAULT_SILENT);
     rig_run(rig, 10 * RIG_MS);
     for (int s = 0; s < 2; s++) {
-        ck_assert_uint_eq(first.comm[s]->link.up, 6);
-        ck_assert_uint_eq(rig->side[s].comm->link.up, 6);
+        ck_assert_uint_eq(first.comm[s]->conn.up, 6);
+        ck_assert_uint_eq(rig->side[s].comm->conn.up, 6);
     }
     close_ends(&first);
     stop();
@@ -132,7 +132,7 @@ START_TEST(verdict_spares_the_last_path)
     messages(4, 100);
     fire("h0:n1 down");
     rig_run(rig, 100 * RIG_MS);
-    ck_assert_uint_eq(rig->side[0].comm->link.up, 1);
+    ck_assert_uint_eq(rig->side[0].comm->conn.up, 1);
     fire("h0:n1 up");
     rig_run(rig, RIG_S);
     first = second_connection();
@@ -147,8 +147,8 @@ START_TEST(verdict_spares_the_last_path)
     found_as(0, IB_FAULT_SILENT);
     rig_run(rig, RIG_S);
     for (int s = 0; s < 2; s++) {
-        ck_assert_uint_eq(first.comm[s]->link.up, 1);
-        ck_assert_uint_eq(rig->side[s].comm->link.up, 2);
+        ck_assert_uint_eq(first.comm[s]->conn.up, 1);
+        ck_assert_uint_eq(rig->side[s].comm->conn.up, 2);
     }
     close_ends(&first);
     stop();

@@ -71,7 +71,7 @@ START_TEST(lost_cts_is_found_by_the_receiver)
     wait_probes();
     messages(4, BIG);
     rig_run(rig, 2 * RIG_S); /* all quiet, nothing unconfirmed, nothing looked at any more */
-    ck_assert_uint_eq(rig->side[0].comm->link.touched | rig->side[1].comm->link.touched, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.touched | rig->side[1].comm->conn.touched, 0);
     fire(fault[_i]);
     recv_post(0, BIG);
     ck_assert_msg(rig_until(rig, path_0_is_down, 200 * RIG_MS), "%s is not found", fault[_i]);
@@ -120,9 +120,9 @@ START_TEST(last_ack_lost_behind_the_nic_of_the_sender)
     inst = process_stop(0);
     rig_run(rig, 200 * RIG_MS);
     rig->side[1].asleep = 1;
-    ck_assert_uint_eq(rig->side[0].comm->link.path[0].ring->ack[0], 5);
-    ck_assert_uint_eq(rig->side[1].comm->link.path[0].sq_used, 0);
-    rig->side[0].comm->link.path[0].ring->ack[0] = 4;
+    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].ring->ack[0], 5);
+    ck_assert_uint_eq(rig->side[1].comm->conn.path[0].sq_used, 0);
+    rig->side[0].comm->conn.path[0].ring->ack[0] = 4;
     process_go(0, inst);
     finish(1, 100, 5 * RIG_S);
     nothing_moved();
@@ -313,7 +313,7 @@ START_TEST(full_send_queue_of_the_receiver)
     wait_probes();
     messages(4, 100);
     rig_run(rig, RIG_S);
-    path = &rig->side[1].comm->link.path[0];
+    path = &rig->side[1].comm->conn.path[0];
     rig->side[0].asleep = 1;
     for (int i = 0; i < 200; i++) {
         rig_irecv1(rig, in[0], 8, i, r_mr);

@@ -17,15 +17,15 @@ START_TEST(no_verdict_where_nothing_could_take_over)
     if (_i == 1) {
         fire("h0:n1 down");
         rig_run(rig, 100 * RIG_MS);
-        ck_assert_uint_eq(rig->side[0].comm->link.up, 1);
+        ck_assert_uint_eq(rig->side[0].comm->conn.up, 1);
     }
     fire("h0:n0 retry7-forever");
     fire("h1:n0 retry7-forever");
     recv_post(0, BIG);
     fire("h1:n0 blackhole");
     rig_run(rig, 2 * RIG_S);
-    ck_assert(ib_link_up(&rig->side[0].comm->link, 0));
-    ck_assert(ib_link_up(&rig->side[1].comm->link, 0));
+    ck_assert(ib_conn_up(&rig->side[0].comm->conn, 0));
+    ck_assert(ib_conn_up(&rig->side[1].comm->conn, 0));
     fire("h1:n0 up");
     send_post(0, BIG);
     finish(1, BIG, RIG_S);

@@ -297,7 +297,7 @@ static uint32_t asked_inc;
 static int count_anew(struct rig *r, int from, int type, union fo_body *body)
 {
     r->filter_count += type == FO_MSG_PROBE && from == 0 && body->probe.nic == 0 &&
-                       body->probe.inc != asked_inc && ib_link_up(&r->side[0].comm->link, 0);
+                       body->probe.inc != asked_inc && ib_conn_up(&r->side[0].comm->conn, 0);
     return 1;
 }
 

@@ -1,5 +1,5 @@
-/* Shared by fo_engine.c (state, faults), fo_settle.c (settlement) and fo_live.c (what a dead
- * incarnation may still bring). Gate held, as in fo_engine.h. */
+/* Shared by fo_engine.c (state, faults), fo_settle.c (settlement), fo_on.c (the peer's records) and
+ * fo_live.c (what a dead incarnation may still bring). Gate held, as in fo_engine.h. */
 #ifndef FO_INTERNAL_H
 #define FO_INTERNAL_H
 
@@ -11,7 +11,7 @@ static inline const struct r2_config *fo_cfg(const struct fo_conn *fc)
     return fc->conn->cfg;
 }
 
-/* The only writer of an incarnation's state: moves it if that is legal, keeps link->up in step,
+/* The only writer of an incarnation's state: moves it if that is legal, keeps conn->up in step,
  * logs. 1 when it moved. */
 int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why);
 
@@ -19,17 +19,29 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why);
 void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now);
 
 /*
- * S, who alone knows what is under way: ends drained lives on which nothing is. R's control writes
- * may be, as after any fault: they are written again over another path. Returns the next deadline.
- * Gate held.
+ * S, who alone knows what is under way: ends drained incarnations on which nothing is. R's control
+ * writes may be, as after any fault: they are written again over another path. Returns the next
+ * deadline. Gate held.
  */
 uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now);
+
+/* --- fo_settle.c --- */
+
+/* S: posts again what R's ledger lacks of the incarnation of (p) (P21), once it is here and our
+ * fence has ended; before that nothing, after that nothing again. */
+void fo_apply_snapshot(struct fo_conn *fc, int p);
+/* The record about (p), as its state is now, whether it is due or not. */
+void fo_send_down(struct fo_conn *fc, int p);
+void fo_send_settled(struct fo_conn *fc, int p);
+/* The peer has ended, or announces nothing, as is known since @at: the connection ends with @what,
+ * and with what its paths have suffered. */
+void fo_fail_peer(struct fo_conn *fc, uint64_t at, const char *what);
 
 /* --- fo_live.c --- */
 
 /* S: its report on the dead incarnation of (p) (P35). */
 void fo_live_report(struct fo_conn *fc, int p, struct r2_parts *out);
-/* R: that word, which is the same whenever it is said: the first one counts. S: nothing. */
+/* R: takes that report, which is the same in every record: the first one counts. S: nothing. */
 void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live);
 /* R, as the incarnation of (p) is closed: sets the quarantines. Returns how many messages a hard
  * fence holds (P17). */

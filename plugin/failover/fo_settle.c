@@ -17,7 +17,7 @@
 
 /* S: our fence has ended and R's ledger is here: what the ledger lacks of this incarnation is
  * posted again (P21). */
-static void take_up(struct fo_conn *fc, int p)
+void fo_apply_snapshot(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
     const struct fo_fenced *s = fp->snap;
@@ -60,7 +60,7 @@ static void send_lost(struct fo_conn *fc)
     fc->ops.emit(fc->ops.arg, FO_MSG_BYE, &b);
 }
 
-static void send_settled(struct fo_conn *fc, int p)
+void fo_send_settled(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
     union fo_body b = {.settled = {.dst = fc->peer,
@@ -96,7 +96,7 @@ static enum ib_send_close how_closed(const struct fo_conn *fc, int p)
 }
 
 /* Our fence has just closed the incarnation. */
-static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_t now)
+static void on_fence_done(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
     int held;
@@ -111,8 +111,8 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
     if (fc->tx) {
         ib_send_incarnation_closed(fc->tx, p, fc->conn->path[p].inc, how_closed(fc, p));
         if (fp->snapshot) {
-            take_up(fc, p);
-            send_settled(fc, p);
+            fo_apply_snapshot(fc, p);
+            fo_send_settled(fc, p);
         }
         return;
     }
@@ -163,7 +163,7 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
         (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
         end_quarantine(fc, p, "the queue pair is quiet after all");
         if (fc->tx && fp->settled && !fc->closing && !fc->peer_bye) {
-            send_settled(fc, p); /* R's quarantine waits for a hard fence of ours */
+            fo_send_settled(fc, p); /* R's quarantine waits for a hard fence of ours */
         }
         return UINT64_MAX;
     }
@@ -203,7 +203,7 @@ static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
 
 /* --- telling the peer --- */
 
-static void send_down(struct fo_conn *fc, int p)
+void fo_send_down(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
     const struct ib_path *path = &fc->conn->path[p];
@@ -282,7 +282,7 @@ static uint64_t notify(struct fo_conn *fc, int p, uint64_t now)
             send_fenced(fc, p);
             fp->again = 0;
         } else {
-            send_down(fc, p);
+            fo_send_down(fc, p);
         }
         fp->send_at = now + fp->interval;
         fp->interval = fp->interval * 2 < R2_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING
@@ -305,7 +305,7 @@ static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
             ib_fence_step(&fp->fence, fc->workers, now, fc->worker_alive[nic->device_index]);
 
         if (s == IB_FENCE_HARD || s == IB_FENCE_SOFT) {
-            closed(fc, p, s, now);
+            on_fence_done(fc, p, s, now);
         }
         next = ib_fence_deadline(&fp->fence, now);
     }
@@ -386,7 +386,7 @@ static uint64_t step_unfinished(struct fo_conn *fc, uint64_t now)
  * that is why: the end that had lost them first gives up first, and its process may be gone before
  * our time is over.
  */
-static void fail_peer(struct fo_conn *fc, uint64_t at, const char *what)
+void fo_fail_peer(struct fo_conn *fc, uint64_t at, const char *what)
 {
     if (fc->nopath_since) {
         fo_fail(fc, R2_ERR_PEER, "%s; no path for %llu ms; last: %s", what,
@@ -433,7 +433,7 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
 
             snprintf(what, sizeof(what), "no word from the peer about path %d for %llu ms", p,
                      (unsigned long long)(limit / 1000000));
-            fail_peer(fc, now, what);
+            fo_fail_peer(fc, now, what);
             return UINT64_MAX;
         }
         next = r2_earlier(next, fp->down_since + limit);
@@ -471,143 +471,4 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
         }
     }
     return r2_earlier(next, give_up(fc, now));
-}
-
-/* --- records --- */
-
-static int same_incarnation(const struct fo_conn *fc, int p, uint32_t inc)
-{
-    int same = p < fc->conn->npaths &&
-               (fc->conn->path[p].inc == inc || !r2_rule(R2_RULE_FULL_INCARNATION));
-
-    return same && fc->path[p].state != FO_NONE;
-}
-
-/* How the peer's fence ended. It only ever turns from soft to hard: an old record that comes late
- * must not take that back. */
-static void peer_fence(struct fo_path *fp, int known, unsigned flags)
-{
-    int soft = (flags & FO_FLAG_SOFT) != 0;
-
-    fp->peer_soft = (uint8_t)(known ? fp->peer_soft && soft : soft);
-}
-
-void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
-{
-    struct ib_fault_info info = {.fault = IB_FAULT_PEER};
-    struct fo_path *fp = &fc->path[m->path];
-
-    if (!same_incarnation(fc, m->path, m->inc)) {
-        return; /* another incarnation: not answered */
-    }
-    if (m->reason == IB_FAULT_PORT || m->reason == IB_FAULT_DEVICE) {
-        fp->peer_reason = m->reason;
-    }
-    fo_peer_stopped(fc, m->path, now);
-    fo_fault(fc, m->path, &info);
-    fo_live_take(fc, m->path, &m->live);
-    if (fc->rx && fp->state == FO_FENCED && !(m->flags & FO_FLAG_HEARD)) {
-        fp->again = 1; /* S asks (again): it has not taken up our answer */
-        fp->send_at = now;
-    }
-    fc->ops.kick(fc->ops.arg);
-}
-
-void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
-{
-    struct ib_fault_info info = {.fault = IB_FAULT_PEER};
-    struct fo_path *fp = &fc->path[m->path];
-
-    if (!fc->tx || !same_incarnation(fc, m->path, m->inc)) {
-        return;
-    }
-    fo_peer_stopped(fc, m->path, now);
-    fo_fault(fc, m->path, &info);
-    peer_fence(fp, fp->snapshot, m->flags);
-    if (!fp->snapshot) {
-        *fp->snap = *m;
-        fp->snapshot = 1;
-    }
-    if (fp->state == FO_FENCED) {
-        take_up(fc, m->path);
-        if (!fp->peer_soft) {
-            ib_send_soft_over(fc->tx, m->path);
-        }
-        send_settled(fc, m->path);
-    } else if (fp->state == FO_DOWN) {
-        send_down(fc, m->path); /* what R need not hold it hears before our fence ends (P35) */
-    }
-    fc->ops.kick(fc->ops.arg);
-}
-
-void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
-{
-    struct fo_path *fp = &fc->path[m->path];
-
-    if (!fc->rx || !same_incarnation(fc, m->path, m->inc) || fp->state != FO_FENCED) {
-        return;
-    }
-    fo_peer_stopped(fc, m->path, now);
-    fo_live_take(fc, m->path, &m->live);
-    peer_fence(fp, fp->settled, m->flags);
-    if (fp->soft && !fp->peer_soft && fp->quarantine_until == UINT64_MAX) {
-        fp->quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms); /* P18 (b) */
-    }
-    fp->settled = 1;
-    fc->ops.kick(fc->ops.arg);
-}
-
-void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
-{
-    int first = fc->peer_bye == FO_BYE_NONE;
-    int abort = (m->flags & FO_FLAG_ABORT) != 0;
-
-    fc->peer_bye = abort ? FO_BYE_ABORT : FO_BYE_ORDERLY;
-    fc->bye_code = (uint8_t)(abort && m->inc < PROBE_CODES ? m->inc : PROBE_CODE_NONE);
-    if (first) {
-        fc->bye_at = now;
-    }
-    if (fc->tx) {
-        ib_send_acked(fc->tx, m->acked);
-        ib_send_ledger(fc->tx, m->base, m->mask, m->n);
-        if (fc->tx->sposted > fc->tx->sack && (abort || fc->tx->unmatched > m->acked)) {
-            fail_peer(fc, fc->bye_at, "the receiver closed its end before it had everything");
-        }
-        for (int p = 0; p < fc->conn->npaths; p++) {
-            ib_send_soft_over(
-                fc->tx,
-                p); /* R has what it will ever take: nothing of ours can reach it (P19, P25) */
-        }
-    } else {
-        fc->bye_total = abort ? 0 : m->acked;
-        for (int p = 0; p < fc->conn->npaths; p++) {
-            if (fc->path[p].quarantine_until == UINT64_MAX) {
-                fc->path[p].quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms);
-                ib_recv_quarantine_peer_stopped(fc->rx, p);
-            }
-        }
-        fo_check_bye(fc, 0);
-    }
-    fc->ops.kick(fc->ops.arg);
-}
-
-void fo_check_bye(struct fo_conn *fc, int more)
-{
-    const struct r2_ledger *g = &fc->rx->ledger;
-
-    if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more &&
-        g->acked >= fc->bye_total) {
-        fail_peer(fc, fc->bye_at,
-                  fc->peer_bye == FO_BYE_ABORT ? "the sender aborted"
-                                               : "the sender closed its end");
-    }
-}
-
-void fo_on_gone(struct fo_conn *fc, const char *what)
-{
-    if (fc->peer_bye || fc->closing) {
-        return;
-    }
-    fail_peer(fc, ib_conn_now(fc->conn), what);
-    fc->ops.kick(fc->ops.arg);
 }

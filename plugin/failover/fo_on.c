@@ -128,8 +128,8 @@ void fo_check_bye(struct fo_conn *fc, int more)
     if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more &&
         g->acked >= fc->bye_total) {
         fo_fail_peer(fc, fc->bye_at,
-                  fc->peer_bye == FO_BYE_ABORT ? "the sender aborted"
-                                               : "the sender closed its end");
+                     fc->peer_bye == FO_BYE_ABORT ? "the sender aborted"
+                                                  : "the sender closed its end");
     }
 }
 

@@ -256,7 +256,8 @@ void r2_finding_write_lines(struct r2_inst *inst, const struct r2_case *k, struc
     probe_line_short(f->brief, &l);
 }
 
-uint32_t r2_finding_announce(struct r2_inst *inst, const struct r2_case *k, const struct r2_finding *f)
+uint32_t r2_finding_announce(struct r2_inst *inst, const struct r2_case *k,
+                             const struct r2_finding *f)
 {
     const struct ib_counters *start, *last;
     const struct probe_code_info *info = probe_code_info(f->code);

@@ -33,6 +33,7 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
     if (m->reason == IB_FAULT_PORT || m->reason == IB_FAULT_DEVICE) {
         fp->peer_reason = m->reason;
     }
+    fp->tail_lost |= m->reason == IB_FAULT_TAIL;
     fo_peer_stopped(fc, m->path, now);
     fo_fault(fc, m->path, &info);
     fo_live_take(fc, m->path, &m->live);

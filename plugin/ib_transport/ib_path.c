@@ -12,6 +12,7 @@
 
 /* Slots kept beyond what data may use: one marker in either queue (P16.3). */
 #define MARK_SLOTS 1
+#define TAIL_SLOTS 1 /* S: beyond those of data, which may be full as its last packet is lost */
 /* Control writes of a receiver: one per group of a window, a repetition after a failure, acks. */
 #define RECV_SQ_DEPTH 128
 #define INLINE_WANT   64
@@ -32,6 +33,7 @@ static const char *const fault_names[IB_FAULT_COUNT] = {
     [IB_FAULT_SILENT] = "no answer",
     [IB_FAULT_CLAIM] = "acknowledged and not delivered",
     [IB_FAULT_STALL] = "stalled queue pair",
+    [IB_FAULT_TAIL] = "last packet lost",
 };
 
 const char *ib_fault_name(enum ib_fault f)
@@ -67,7 +69,7 @@ static int create_qp(struct ib_conn *l, struct ib_path *p)
         .send_cq = p->cq,
         .recv_cq = p->cq,
         .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = p->sq_depth + MARK_SLOTS +
+        .cap = {.max_send_wr = p->sq_depth + TAIL_SLOTS + MARK_SLOTS +
                                p->ar, /* the second of two that found one slot free (P32) */
                 .max_recv_wr = p->rq_depth + MARK_SLOTS,
                 .max_send_sge = 1,
@@ -186,9 +188,9 @@ int ib_path_create(struct ib_conn *l, struct ib_path *p, int sender, uint32_t ps
     p->ack_room = p->ar ? 0 : (uint16_t)p->sq_depth;
     p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
-    p->cq =
-        v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS + p->ar),
-                     (void *)(uintptr_t)ib_conn_context(l->conn_id, p->index, p->inc), NULL, 0);
+    p->cq = v->create_cq(path_nic(l, p)->ctx,
+                         (int)(p->sq_depth + p->rq_depth + TAIL_SLOTS + 2 * MARK_SLOTS + p->ar),
+                         (void *)(uintptr_t)ib_conn_context(l->conn_id, p->index, p->inc), NULL, 0);
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
     }

@@ -36,6 +36,7 @@ enum ib_fault {
     IB_FAULT_SILENT, /* probes of the NIC pair stay without an answer */
     IB_FAULT_CLAIM,  /* our NIC acknowledged parts and never showed them */
     IB_FAULT_STALL,  /* the NIC pair answers, this queue pair does not move */
+    IB_FAULT_TAIL,   /* ... and its last packet is taken to be lost: RC would repeat it late */
     IB_FAULT_COUNT
 };
 const char *ib_fault_name(enum ib_fault f);

@@ -576,6 +576,15 @@ int ib_recv_confirm(struct ib_recv *rx, int p)
     return path->sq_used; /* also when the queue is so full that not even the question fits */
 }
 
+void ib_recv_tail_probe(struct ib_recv *rx, int p)
+{
+    if (!rx->quiet && ib_conn_up(rx->conn, p) && ctl_room(&rx->conn->path[p], 1)) {
+        rx->signal = 1;
+        write_ack(rx, &rx->conn->path[p]);
+        rx->signal = 0;
+    }
+}
+
 void ib_recv_send_acks(struct ib_recv *rx)
 {
     struct ib_conn *l = rx->conn;

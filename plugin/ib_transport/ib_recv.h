@@ -88,6 +88,10 @@ void ib_recv_progress(struct ib_recv *rx);
  */
 int ib_recv_confirm(struct ib_recv *rx, int p);
 
+/* Writes the acknowledgement behind everything on path @p, signaled, where a slot is free: as
+ * ib_send_tail_probe() it makes a lost last packet known. The path is up. */
+void ib_recv_tail_probe(struct ib_recv *rx, int p);
+
 /*
  * S does not know what it was told, though its NIC acknowledged the words: they are written once
  * more, on every path, since that NIC may have lost them behind its own acknowledgement.

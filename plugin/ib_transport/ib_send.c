@@ -490,6 +490,12 @@ static inline __attribute__((always_inline)) void account(struct ib_send *tx, st
     }
 }
 
+static __attribute__((noinline, cold)) void account_tail(struct ib_path *p)
+{
+    IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
+    IB_RLX_ADD(p->cqes, 1);
+}
+
 /* Of a record the write before it; of a staged part its bytes in the ring. */
 static __attribute__((noinline)) void account_more(struct ib_send *tx, struct ib_path *p,
                                                    uint64_t wr_id)
@@ -535,6 +541,9 @@ static inline __attribute__((always_inline)) int poll_path(struct ib_send *tx, s
                 p->marks |= IB_MARK_RECV;
                 p->marks_nic |= drain && ib_path_is_nics(&wc[i]) ? IB_MARK_RECV : 0;
                 break;
+            case IB_WR_TAIL:
+                account_tail(p);
+                break;
             default:
                 break;
             }
@@ -555,6 +564,26 @@ int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
 int ib_send_drain_path(struct ib_send *tx, struct ib_path *p)
 {
     return poll_path(tx, p, 1);
+}
+
+void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p)
+{
+    struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_TAIL, 0, 0),
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+    int rc;
+
+    if (tx->quiet || !ib_conn_up(tx->conn, p->index) || p->sq_used > p->sq_depth ||
+        (tx->lanes >> p->index & 1)) {
+        return;
+    }
+    IB_RLX_ADD(p->sq_used, 1);
+    IB_RLX_ADD(p->wrs, 1);
+    rc = ibv_post_send(p->qp, &wr, &bad);
+    if (rc != 0) {
+        ib_conn_call_fault(tx->conn, p->index, ib_verbs_err(rc));
+    }
 }
 
 void ib_send_progress(struct ib_send *tx)

@@ -93,6 +93,16 @@ static inline void ib_send_retire(struct ib_smsg *m)
     m->busy = 0;
 }
 
+/*
+ * Posts a write of no bytes behind everything on path @p: a responder that has not got the last
+ * packet of a queue pair finds the gap by the next one, refuses it, and has all repeated (IBTA
+ * 9.7.5.1.2); where the last acknowledgement was lost, the next one covers it. Of length zero it
+ * needs no key (9.7.4.1.2) and consumes no receive, so R's process never hears of it. Nothing where
+ * no slot is free, the path is not up, or parts wait for copies: its completion would say nothing
+ * of these.
+ */
+void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p);
+
 /* --- for failover --- */
 
 /* Drains the CQ of path @p: every completion is accounted, markers are noted in the path. 0, or -1

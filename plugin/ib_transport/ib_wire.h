@@ -135,7 +135,8 @@ enum ib_wr_kind {
     IB_WR_BULK,
     IB_WR_RECORD,
     IB_WR_ACK_FLUSH,
-    IB_WR_STAGED
+    IB_WR_STAGED,
+    IB_WR_TAIL
 };
 
 static inline uint64_t ib_wr_id(enum ib_wr_kind kind, unsigned k, uint64_t value)

@@ -79,9 +79,12 @@ void probe_qp_addr_get(const struct probe_qp *q, struct ib_nics *nics, int nic,
     ib_nic_addr_get(nics, nic, &out->port);
 }
 
-int probe_qp_post(struct probe_qp *q)
+int probe_qp_post(struct probe_qp *q, uint64_t at)
 {
-    struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.wr_id = at,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     int rc;
 
     if (q->out >= PROBE_QP_DEPTH) {
@@ -106,6 +109,7 @@ int probe_qp_poll(struct probe_qp *q)
             q->unable = wc[i].status == IBV_WC_LOC_QP_OP_ERR;
             return -1;
         }
+        q->answered = wc[i].wr_id; /* in order */
     }
     q->out = (uint16_t)(q->out - n);
     return q->refused ? -1 : n > 0;

@@ -22,11 +22,12 @@ struct probe_qp {
     struct ibv_qp *qp;
     struct ibv_cq *cq;
     uint32_t psn;
-    uint16_t out;    /* posted, no completion yet */
-    uint8_t refused; /* its library took no post: it knows the queue pair to be in ERR */
-    uint8_t unable;  /* it broke because our own NIC could send nothing: that says nothing of the
-                        peer's */
-    uint8_t reads;   /* set before create: the peer may read, too */
+    uint64_t answered; /* when the last one that has been answered was posted */
+    uint16_t out;      /* posted, no completion yet */
+    uint8_t refused;   /* its library took no post: it knows the queue pair to be in ERR */
+    uint8_t unable;    /* it broke because our own NIC could send nothing: that says nothing of the
+                          peer's */
+    uint8_t reads;     /* set before create: the peer may read, too */
 };
 
 /* Positive errno, 0 when it stands in INIT. What was made before a failure is destroyed by
@@ -42,8 +43,9 @@ void probe_qp_destroy(struct probe_qp *q, const struct ib_nics *nics);
 void probe_qp_addr_get(const struct probe_qp *q, struct ib_nics *nics, int nic,
                        struct ib_path_addr *out);
 
-/* Asks once more. 0; EAGAIN when as many are out as fit; else the errno of the call. */
-int probe_qp_post(struct probe_qp *q);
+/* Posts one more, at @at of any clock. 0; EAGAIN when as many are out as fit; else the errno of the
+ * call. */
+int probe_qp_post(struct probe_qp *q, uint64_t at);
 /* 1: an answer came since the last poll; 0: none; -1: a completion in error, a post that was
  * refused before, or the poll failed. */
 int probe_qp_poll(struct probe_qp *q);

@@ -1,6 +1,9 @@
 #include "probe_watch.h"
 
-#define NS_PER_S 1000000000ull
+#define NS_PER_S    1000000000ull
+#define TAIL_NS     50000000ull
+#define TAIL_ROWS   4
+#define TAIL_RTO_NS 150000000ull /* who has set RC to be so quick is left to it */
 
 static uint64_t rate_of(const struct probe_watch *w)
 {
@@ -20,7 +23,7 @@ uint64_t probe_watch_expect(const struct probe_watch *w, const struct probe_puls
 void probe_watch_rest(struct probe_watch *w)
 {
     w->moved_at = 0;
-    w->poll_at = 0;
+    w->poll_at = w->answered_at = 0;
     w->backoff = 0;
 }
 
@@ -73,7 +76,7 @@ int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pul
     if (w->moved_at == 0 || w->moved != s->moved) {
         w->moved = s->moved;
         w->moved_at = now;
-        w->poll_at = 0;
+        w->poll_at = w->answered_at = 0;
         w->backoff = 0;
         return 0;
     }
@@ -94,4 +97,24 @@ uint64_t probe_stuck_limit(uint64_t t_stuck, unsigned ib_timeout, uint64_t expec
     uint64_t limit = t_stuck > 2 * rto ? t_stuck : 2 * rto;
 
     return limit > 4 * expect ? limit : 4 * expect;
+}
+
+uint64_t probe_tail_left(const struct probe_tail *t)
+{
+    uint64_t behind = 8 * t->answer > t->t_suspect ? 8 * t->answer : t->t_suspect, limit = TAIL_NS,
+             bytes = t->most;
+
+    limit = 2 * t->rto > limit && 2 * t->rto <= TAIL_RTO_NS ? 2 * t->rto : limit;
+
+    if (t->expect < t->most / 4 && t->queued < t->most / 4) {
+        bytes = 4 * t->expect + 2 * t->queued;
+    }
+    for (unsigned i = 0; i < t->rows / TAIL_ROWS && limit < t->most; i++) {
+        limit *= 2;
+        behind *= 2;
+    }
+    limit = limit + bytes < t->most ? limit + bytes : t->most;
+    limit = t->silent < limit ? limit - t->silent : 0;
+    behind = t->answered < behind ? behind - t->answered : 0;
+    return limit > behind ? limit : behind;
 }

@@ -26,6 +26,7 @@ struct probe_watch {
     uint64_t backoff;            /* 0: the next check is the first in this silence */
     uint64_t rate;               /* bytes/s; 0: not measured */
     uint64_t from_at, from_done; /* begin of the present sample; from_at 0: none */
+    uint64_t answered_at;        /* its NIC pair has answered behind the silence, first seen; 0 */
     uint8_t gap;                 /* nothing was outstanding at one of its ticks */
 };
 
@@ -60,5 +61,27 @@ static inline uint64_t probe_limit(uint64_t t_probe, uint64_t expect, uint64_t s
 /* How long a queue pair may stand still on a pair that answers: RC repairs the loss of a last
  * packet within one time-out. */
 uint64_t probe_stuck_limit(uint64_t t_stuck, unsigned ib_timeout, uint64_t expect);
+
+/* A queue pair that stands still on a NIC pair that answers now. */
+struct probe_tail {
+    uint64_t silent, answered; /* since it moved; since the pair was first seen to answer */
+    uint64_t t_suspect;
+    uint64_t rto;    /* RC's time-out */
+    uint64_t answer; /* the pair's longest answer time */
+    uint64_t expect; /* what is outstanding on the queue pair should take */
+    uint64_t queued; /* what is queued on both NICs, by whomever, should take */
+    unsigned rows;   /* how often in a row the pair had that */
+    uint64_t most;   /* RC repairs it by itself */
+};
+
+/*
+ * Time until it is taken to have lost its last packet; 0: now. Silent for 50 ms, or two of RC's
+ * time-outs where these are no more than 150 ms, and for T_suspect, or 8 answer times if that is
+ * more, behind the answer: a queue that the answer came through, or a pause of the priority, ends
+ * for both. Beside that four times what its own bytes take, and twice what is queued at both ends,
+ * for NICs that serve their queue pairs in turn. Doubled with each fourth time in a row: congestion
+ * that none of these explains ends no more than a few.
+ */
+uint64_t probe_tail_left(const struct probe_tail *t);
 
 #endif

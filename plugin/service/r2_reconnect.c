@@ -320,6 +320,15 @@ void r2_reconnect_admit(struct r2_inst *inst)
     }
 }
 
+static enum r2_haste haste_of(const struct r2_comm *c, int p)
+{
+    const struct fo_path *fp = &c->fo.path[p];
+
+    return c->conn.up == 0                                   ? R2_HASTE_NO_PATH
+           : fp->tail_lost || fp->why.fault == IB_FAULT_TAIL ? R2_HASTE_TAIL
+                                                             : R2_HASTE_NONE;
+}
+
 /* R: whether a new incarnation may begin now. */
 static bool may_begin(struct r2_comm *c, int p, uint64_t now)
 {
@@ -337,7 +346,7 @@ static bool may_begin(struct r2_comm *c, int p, uint64_t now)
     }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
     since = c->fo.path[p].down_since > r->failed_at ? c->fo.path[p].down_since : r->failed_at;
-    if (pair == NULL || !r2_probation_good(pair, since, c->conn.up == 0)) {
+    if (pair == NULL || !r2_probation_good(pair, since, haste_of(c, p))) {
         return 0;
     }
     if (now < r->not_before && pair->heal.misses == r->misses) {

@@ -29,7 +29,7 @@ static const struct {
     [IB_FAULT_DATA] = {"data", 3},    [IB_FAULT_SETUP] = {"setup", 1},
     [IB_FAULT_CLOSE] = {"close", 0},  [IB_FAULT_ADMIN] = {"admin", 5},
     [IB_FAULT_SILENT] = {"stall", 5}, [IB_FAULT_CLAIM] = {"stall", 4},
-    [IB_FAULT_STALL] = {"stall", 4},
+    [IB_FAULT_STALL] = {"stall", 4},  [IB_FAULT_TAIL] = {"stall", 4},
 };
 
 static struct r2_report_case *case_of(struct r2_report *r, uint32_t no)

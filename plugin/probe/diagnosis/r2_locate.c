@@ -155,6 +155,7 @@ void r2_locate_lost(struct r2_comm *c, int p)
     case IB_FAULT_SILENT:
     case IB_FAULT_CLAIM:
     case IB_FAULT_STALL:
+    case IB_FAULT_TAIL:
         break;
     default:
         return; /* the peer opens the case, or there is nothing to find out */

@@ -200,7 +200,7 @@ void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load
     if (pair) {
         R2_NOTIFY(inst, on_load, pair, &l);
     }
-    if (pair && r2_pair_is_judged(pair)) {
+    if (pair) {
         probe_track_take(&pair->probe.there, &l, inst->watch.clock);
     }
 }

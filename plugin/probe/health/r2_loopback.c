@@ -64,7 +64,7 @@ static void build_run(struct ib_job *job)
 
 static void post_probe(struct r2_loopback *l)
 {
-    if (probe_qp_post(&l->qp) != 0) {
+    if (probe_qp_post(&l->qp, 0) != 0) {
         end(l, PROBE_ERROR);
     }
 }

@@ -10,6 +10,7 @@
 #include "core/r2_inst.h"
 #include "probe/probe_load.h"
 #include "probe/probe_qp.h"
+#include "r2_tail.h"
 
 enum r2_pair_state {
     R2_PAIR_NEW,
@@ -95,7 +96,7 @@ enum r2_probe_state {
 };
 
 /* The probe that is out, and what the ones before brought; times on the watch's clock.
- * r2_pair_send_probe.c */
+ * r2_pair_probe.c */
 struct r2_pair_probe {
     enum r2_probe_state state;
     uint8_t greeted;    /* put once since it became ready */
@@ -115,6 +116,7 @@ struct r2_pair_probe {
     uint64_t silent_at; /* when either end gave the pair up for silence last; 0: never */
     uint64_t last_ok;   /* last answer of this queue pair; 0: none */
     uint64_t slowest;   /* longest answer time, fading */
+    uint64_t brisk;     /* ... since the post that was answered: no lost packet is in it */
     unsigned posted;
     unsigned answers;               /* counts probes that were answered */
     struct probe_track here, there; /* what became known since it was put; r2_load.c */
@@ -156,6 +158,7 @@ struct r2_pair {
     struct r2_pair_probe probe;
     struct r2_pair_carried carried;
     struct r2_probation heal;
+    struct r2_pair_tail tail;
     struct r2_pace *pace; /* how fast it carries; r2_slow.c. NULL: not looked at. Freed with it */
 };
 

@@ -54,7 +54,7 @@ void r2_pair_probe_move(struct r2_pair *pair, enum r2_probe_state to)
 static void post(struct r2_pair *pair, uint64_t clock)
 {
     pair->probe.post_at = clock + R2_MS(pair->inst->cfg.t_probe_ms) / 4;
-    pair->probe.posted += probe_qp_post(&pair->qp) == 0;
+    pair->probe.posted += probe_qp_post(&pair->qp, clock) == 0;
     if (r2_pair_is_judged(pair)) {
         r2_load_tick(pair, clock);
     }
@@ -203,6 +203,12 @@ void r2_pair_on_silent_report(struct r2_pair *pair, uint64_t silent, const char 
     end_all(pair, how);
 }
 
+/* The longest, fading. */
+static void longest(uint64_t *time, uint64_t took)
+{
+    *time = took > *time ? took : *time - (*time - took) / MEASURE_FADE;
+}
+
 /*
  * How long the queues on the way are. What RC's time-out repeated (half of it: our clock may have
  * stood) says nothing of them, and four times that would hide a NIC that dies for seconds.
@@ -210,10 +216,7 @@ void r2_pair_on_silent_report(struct r2_pair *pair, uint64_t silent, const char 
 static void measure(struct r2_pair *pair, uint64_t took)
 {
     if (took < PROBE_QP_TIMEOUT_NS / 2) {
-        pair->probe.slowest =
-            took > pair->probe.slowest
-                ? took
-                : pair->probe.slowest - (pair->probe.slowest - took) / MEASURE_FADE;
+        longest(&pair->probe.slowest, took);
     }
 }
 
@@ -224,6 +227,7 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     if (!pair->probe.late) {
         measure(pair, clock - pair->probe.requested_at);
     }
+    longest(&pair->probe.brisk, r2_elapsed(clock, pair->qp.answered));
     pair->probe.last_ok = clock;
     pair->probe.answers++;
     pair->build.wait = pair->build.at = 0;

@@ -123,16 +123,22 @@ void r2_probation_for_peer(struct r2_pair *pair, int anew)
     }
 }
 
-int r2_probation_good(struct r2_pair *pair, uint64_t since, int urgent)
+int r2_probation_good(struct r2_pair *pair, uint64_t since, enum r2_haste haste)
 {
     struct r2_probation *h = &pair->heal;
+    bool answers = h->good_since > since && nic_up(pair), urgent = haste == R2_HASTE_NO_PATH;
 
-    if (h->good_since > since && nic_up(pair) &&
-        (urgent || h->good_last - h->good_since >= hold_of(pair))) {
+    if (answers && (urgent || h->good_last - h->good_since >= hold_of(pair))) {
         return 1;
     }
     if (!(h->interest & R2_PROBATION_PATH)) {
         judge(pair, since);
+    }
+    urgent |= haste == R2_HASTE_TAIL && h->hold == 0;
+    if (answers && urgent) {
+        return 1;
+    }
+    if (!(h->interest & R2_PROBATION_PATH)) {
         h->good_since = h->good_since > since ? h->good_since : 0;
         want(pair, R2_PROBATION_PATH);
     } else if (urgent && !h->urgent) {

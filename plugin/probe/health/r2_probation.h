@@ -11,12 +11,18 @@
 
 struct r2_pair;
 
+enum r2_haste {
+    R2_HASTE_NONE,
+    R2_HASTE_TAIL,   /* the pair never failed, a queue pair did: one answer is enough, unless it
+                        does so again and again */
+    R2_HASTE_NO_PATH /* the connection has none left: one answer is enough */
+};
+
 /*
  * A path over the pair wants to return; its last incarnation ended at @since (ns). 1: the pair is
- * good for it; else its connections are kicked when it is. @urgent: the connection has no path
- * left, so that one answer is enough.
+ * good for it; else its connections are kicked when it is.
  */
-int r2_probation_good(struct r2_pair *pair, uint64_t since, int urgent);
+int r2_probation_good(struct r2_pair *pair, uint64_t since, enum r2_haste haste);
 /* Another process of this host says that it answers again. */
 void r2_probation_on_good_report(struct r2_pair *pair);
 /* The peer wants it asked and mended. */

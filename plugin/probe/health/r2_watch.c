@@ -12,6 +12,7 @@
 #include "r2_pair.h"
 #include "r2_probation.h"
 #include "r2_stall.h"
+#include "r2_tail.h"
 
 #define PROBE_STEP     R2_MS(1) /* while a probe is out */
 #define WANT_MAX       R2_MS(1000)
@@ -147,12 +148,30 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     struct ib_fault_info info = {.fault = IB_FAULT_STALL};
     struct probe_watch *w = &c->watch->path[p];
     uint64_t silent = probe_watch_silence(w, c->inst->watch.clock), limit;
-    struct r2_pair *pair;
+    bool tail = r2_tail_may_end(c, p);
+    struct r2_pair *pair =
+        r2_pair_find(c->inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic);
 
     r2_stall_see(c, p, silent);
+    if (c->is_send && pair && pair->probe.answers) { /* writes of no bytes work there */
+        ib_send_tail_probe(c->tx, &c->conn.path[p]);
+    }
+    if (!ib_conn_up(&c->conn, p)) {
+        return; /* its queue pair took no post */
+    }
+    w->poll_at = tail ? r2_tail_poll_at(c, p, silent) : w->poll_at;
+    if (tail && r2_tail_is_lost(c, p, pair, probe_watch_expect(w, s))) {
+        r2_tail_on_end(pair);
+        info.fault = IB_FAULT_TAIL;
+        fo_fault(&c->fo, p, &info);
+        return;
+    }
     limit = probe_stuck_limit(R2_MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout,
                               probe_watch_expect(w, s));
     if (!may_move(c, p)) {
+        if (tail && pair) {
+            r2_tail_probe_last(pair);
+        }
         last_path(c, p, silent, 2 * limit);
         return;
     }
@@ -246,6 +265,8 @@ static int check_recv(struct r2_comm *c, int p)
     struct probe_pulse s = pulse_of(c, p);
 
     if (waiting && s.moved == w->moved) {
+        ib_recv_tail_probe(c->rx, p);
+        w->moved = pulse_of(c, p).moved; /* our own write moves nothing */
         no_completion(c, p, &s);
     } else if (!waiting && c->conn.path[p].sq_used) {
         w->moved = s.moved;

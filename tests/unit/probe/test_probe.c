@@ -56,6 +56,50 @@ START_TEST(limits_cover_what_may_be_in_the_way)
 END_TEST
 
 /* Looks of a path that is silent from @from on, ticked every quarter of T_suspect. */
+/* When a queue pair that stands still is taken to have lost its last packet. */
+START_TEST(last_packet)
+{
+    static const struct {
+        struct probe_tail t;
+        uint64_t left;
+    } row[] = {
+        /* 50 ms of silence, T_suspect behind the answer */
+        {{.silent = 30 * MS, .answered = 0}, 30 * MS},
+        {{.silent = 30 * MS, .answered = 25 * MS}, 20 * MS},
+        {{.silent = 50 * MS, .answered = 20 * MS}, 10 * MS},
+        {{.silent = 50 * MS, .answered = 30 * MS}, 0},
+        {{.silent = 2000 * MS, .answered = 29 * MS}, 1 * MS},
+        /* 8 answer times */
+        {{.silent = 60 * MS, .answered = 30 * MS, .answer = 5 * MS}, 10 * MS},
+        /* RC's own time-out, if it is short */
+        {{.silent = 60 * MS, .answered = 30 * MS, .rto = 67 * MS}, 74 * MS},
+        {{.silent = 60 * MS, .answered = 30 * MS, .rto = 10 * MS}, 0},
+        {{.silent = 60 * MS, .answered = 30 * MS, .rto = 134 * MS}, 0},
+        /* bytes of the path, bytes of both NICs */
+        {{.silent = 60 * MS, .answered = 50 * MS, .expect = 10 * MS}, 30 * MS},
+        {{.silent = 60 * MS, .answered = 50 * MS, .queued = 10 * MS}, 10 * MS},
+        {{.silent = 60 * MS, .answered = 50 * MS, .queued = UINT64_MAX}, 8530 * MS},
+        {{.silent = 60 * MS, .answered = 50 * MS, .expect = UINT64_MAX}, 8530 * MS},
+        /* in a row */
+        {{.silent = 60 * MS, .answered = 60 * MS, .rows = 3}, 0},
+        {{.silent = 60 * MS, .answered = 60 * MS, .rows = 4}, 40 * MS},
+        {{.silent = 60 * MS, .answered = 60 * MS, .rows = 8}, 140 * MS},
+        {{.silent = 60 * MS, .answered = 1000 * S, .rows = UINT32_MAX}, 8530 * MS},
+        {{.silent = 8590 * MS, .answered = 1000 * S, .rows = UINT32_MAX}, 0},
+    };
+
+    for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct probe_tail t = row[i].t;
+        uint64_t left;
+
+        t.t_suspect = 30 * MS;
+        t.most = 8590 * MS;
+        left = probe_tail_left(&t);
+        ck_assert_msg(left == row[i].left, "row %u: %llu us", i, (unsigned long long)left / 1000);
+    }
+}
+END_TEST
+
 START_TEST(looks_back_off_and_start_anew)
 {
     static const uint64_t expect[] = {30,  60,  120,  240,
@@ -447,6 +491,7 @@ static void add_pure(Suite *s)
 {
     TCase *t = new_case(s, "pure");
 
+    tcase_add_test(t, last_packet);
     tcase_add_test(t, expected_time_of_what_is_outstanding);
     tcase_add_test(t, limits_cover_what_may_be_in_the_way);
     tcase_add_test(t, looks_back_off_and_start_anew);

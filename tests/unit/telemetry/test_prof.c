@@ -332,7 +332,7 @@ END_TEST
  * took over. */
 START_TEST(a_replay_is_an_event_of_its_own)
 {
-    profiled(2, (const char *[]){ON, NULL});
+    profiled(2, (const char *[]){ON, "NCCL_R2_T_SUSPECT=1000", NULL});
     recv_burst(2, 5000);
     rig_fault(rig, "h0:n0 blackhole");
     for (int i = 0; i < 2; i++) {

@@ -312,33 +312,35 @@ START_TEST(a_part_that_is_not_known_has_its_code_at_both_ends)
 }
 END_TEST
 
-/* The fabric loses what is under way, for a moment, and RC repeats it when its time-out is over:
- * nothing has failed, and it is not nothing. */
+/* The fabric loses what is under way, for most of a second, and RC or a tail probe has it repeated:
+ * with failover off nothing has failed, and it is not nothing. */
 START_TEST(a_stall_without_a_fault)
 {
     const struct r2_stat_event *e;
     const struct r2_stat_view *v;
     uint64_t from;
 
-    begin(_i, (const char *[]){"NCCL_IB_TIMEOUT=18", NULL});
+    begin(_i, (const char *[]){"NCCL_IB_TIMEOUT=18", "NCCL_R2_FAILOVER=off", NULL});
     messages(4);
     rig_run(rig, RIG_S);
     begin_message();
     rig_fault(rig, "h0:* blackhole");
     rig_run(rig, RIG_MS);
-    rig_fault(rig, "h0:* restore");
     from = rig_now(rig);
     v = look(0);
     ck_assert_int_eq(v->events, 0); /* too short by then */
-    rig_run(rig, 400 * RIG_MS);
+    rig_run(rig, 600 * RIG_MS);
     v = look(0);
     ck_assert_uint_gt(v->nic[0].stall_ns, 500 * RIG_MS); /* it lasts, and shows */
     ck_assert_uint_eq(v->nic[0].stalls, 0);
+    rig_run(rig, 350 * RIG_MS);
+    rig_fault(rig, "h0:* restore");
     end_message();
     ck_assert_uint_gt(rig_now(rig) - from, 900 * RIG_MS);
     v = look(0);
     ck_assert_uint_eq(v->who.faults, 0);
-    ck_assert_uint_eq(v->who.stalls, (unsigned)_i);
+    ck_assert_uint_ge(v->who.stalls, 1); /* of one NIC or, where the other carries, too, of both */
+    ck_assert_uint_le(v->who.stalls, (unsigned)_i);
     ck_assert_uint_gt(v->who.stalls_max_ns, 900 * RIG_MS);
     ck_assert_uint_eq(v->nic[0].stalls, 1);
     ck_assert_uint_gt(v->nic[0].stall_at, 0);

@@ -405,7 +405,7 @@ START_TEST(word_that_is_taken_back)
     probe_break(1, 0);
     message_held_up(0, 100 * RIG_MS);
     ck_assert_ptr_null(driver.late);
-    nothing_moved();
+    no_pair_moved();
     stop();
 }
 END_TEST

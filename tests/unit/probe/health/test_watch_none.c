@@ -182,7 +182,7 @@ START_TEST(sleep_of_a_process_with_its_nics_is_no_fault)
     }
     finish(1, BIG, 5 * RIG_S);
     rig_run(rig, RIG_S);
-    nothing_moved();
+    no_pair_moved(); /* what was under way is lost with its last packet */
     stop();
 }
 END_TEST
@@ -363,7 +363,7 @@ static void lose_probe_and_refusal(void)
     ck_assert_uint_ne(pair->inc, inc); /* it was silent until it was made anew */
     driver.held = NULL;
     finish(1, 100, RIG_S);
-    nothing_moved();
+    no_pair_moved();
 }
 
 /* And again, once a question has been answered. */
@@ -374,6 +374,7 @@ START_TEST(lost_probe_and_lost_refusal_are_no_fault)
     messages(4, 100);
     for (int i = 0; i < 3; i++) {
         lose_probe_and_refusal();
+        rig_run(rig, 11 * RIG_S); /* it is the first time again */
         wait_probes();
     }
     stop();

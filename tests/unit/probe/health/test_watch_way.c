@@ -98,7 +98,7 @@ START_TEST(word_that_is_taken_back_behind_another_question)
     message_held_up(0, 100 * RIG_MS);
     ck_assert_int_ge(rig->filter_count, 1);
     ck_assert_ptr_null(driver.late);
-    nothing_moved();
+    no_pair_moved();
     stop();
 }
 END_TEST

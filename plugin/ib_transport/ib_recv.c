@@ -17,7 +17,6 @@
 #define HOT_FOR                                                                                    \
     64 /* a path that brought none of so many arrivals is no longer asked in every turn; messages  \
           that rotate use all of a plan */
-#define CTL_SIGNAL 16 /* every so many control writes one is signaled, to get their slots back */
 
 void ib_recv_init(struct ib_recv *rx, struct ib_conn *conn, struct ib_ctl_src *ctl_src)
 {
@@ -63,7 +62,7 @@ write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, ui
 
     p->ctl_run++;
     wr.wr_id = ib_wr_id(IB_WR_CTL, 0, p->ctl_run);
-    if (p->ctl_run >= CTL_SIGNAL || rx->signal) {
+    if (p->ctl_run >= IB_CTL_SIGNAL || rx->signal) {
         wr.send_flags |= IBV_SEND_SIGNALED;
         p->ctl_run = 0;
     }

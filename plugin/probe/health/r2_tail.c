@@ -46,10 +46,10 @@ static bool is_asked_again(const struct r2_comm *c, const struct r2_pair *pair)
                                           R2_MS(c->inst->cfg.t_probe_ms) / 2;
 }
 
-bool r2_tail_is_lost(struct r2_comm *c, int p, const struct r2_pair *pair, uint64_t expect)
+bool r2_tail_is_lost(struct r2_comm *c, int p, struct probe_watch *w, const struct r2_pair *pair,
+                     uint64_t expect)
 {
     const struct r2_config *cfg = &c->inst->cfg;
-    struct probe_watch *w = &c->watch->path[p];
     uint64_t clock = c->inst->watch.clock, left;
     struct probe_tail t;
 
@@ -72,12 +72,12 @@ bool r2_tail_is_lost(struct r2_comm *c, int p, const struct r2_pair *pair, uint6
     return left == 0;
 }
 
-uint64_t r2_tail_poll_at(const struct r2_comm *c, int p, uint64_t silent)
+uint64_t r2_tail_poll_at(const struct r2_inst *inst, const struct probe_watch *w)
 {
-    const struct probe_watch *w = &c->watch->path[p];
-    uint64_t next = c->inst->watch.clock + R2_MS(c->inst->cfg.t_suspect_ms);
+    uint64_t next = inst->watch.clock + R2_MS(inst->cfg.t_suspect_ms);
 
-    return silent < OFTEN_NS && next < w->poll_at ? next : w->poll_at;
+    return probe_watch_silence(w, inst->watch.clock) < OFTEN_NS ? r2_earlier(next, w->poll_at)
+                                                                : w->poll_at;
 }
 
 bool r2_tail_may_end(const struct r2_comm *c, int p)

@@ -20,13 +20,14 @@ struct r2_pair_tail {
 };
 
 /*
- * Path @p of @c, silent with @expect ns of work outstanding: whether its queue pair has lost its last
- * packet, by what @pair (NULL: none) has answered. Else the path is checked again when it may have.
- * Gate held.
+ * Path @p of @c, which @w finds silent with @expect ns of work outstanding: whether its queue pair
+ * has lost its last packet, by what @pair (NULL: none) has answered. Else the path is checked again
+ * when it may have. Gate held.
  */
-bool r2_tail_is_lost(struct r2_comm *c, int p, const struct r2_pair *pair, uint64_t expect);
-/* When the path is to be checked next, of the watch's clock; @silent: ns so far. */
-uint64_t r2_tail_poll_at(const struct r2_comm *c, int p, uint64_t silent);
+bool r2_tail_is_lost(struct r2_comm *c, int p, struct probe_watch *w, const struct r2_pair *pair,
+                     uint64_t expect);
+/* When the silent path that @w watches is to be checked next, of the watch's clock. */
+uint64_t r2_tail_poll_at(const struct r2_inst *inst, const struct probe_watch *w);
 /* Whether the path's incarnation may end for it: others carry on, or, where it is the last one,
  * nothing keeps it from returning at once. Gate held. */
 bool r2_tail_may_end(const struct r2_comm *c, int p);

@@ -20,6 +20,7 @@
 #define STILL_STEP                                                                                 \
     R2_MS(1000) /* what stands still is checked so often, or four times in NCCL_R2_GIVE_UP */
 #define STILL_MIN R2_MS(1000) /* a path that is new is given so long, whatever was before */
+#define CTL_FEW   8 /* x T_suspect, for control writes of which none need be signaled */
 #define QUIET_MIN                                                                                  \
     100 /* ticks without work before a path is taken off the list, which takes its gate */
 
@@ -141,6 +142,21 @@ static struct r2_pair *probe_path(struct r2_comm *c, int p)
     return pair;
 }
 
+/* @w: the watch that finds path @p silent. Gate held. */
+static bool end_if_lost(struct r2_comm *c, int p, struct probe_watch *w, struct r2_pair *pair,
+                        uint64_t expect)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_TAIL};
+
+    w->poll_at = r2_tail_poll_at(c->inst, w);
+    if (!r2_tail_is_lost(c, p, w, pair, expect)) {
+        return false;
+    }
+    r2_tail_on_end(pair);
+    fo_fault(&c->fo, p, &info);
+    return true;
+}
+
 /* Work requests of path @p without completion. Gate held. */
 static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
 {
@@ -159,11 +175,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     if (!ib_conn_up(&c->conn, p)) {
         return; /* its queue pair took no post */
     }
-    w->poll_at = tail ? r2_tail_poll_at(c, p, silent) : w->poll_at;
-    if (tail && r2_tail_is_lost(c, p, pair, probe_watch_expect(w, s))) {
-        r2_tail_on_end(pair);
-        info.fault = IB_FAULT_TAIL;
-        fo_fault(&c->fo, p, &info);
+    if (tail && end_if_lost(c, p, w, pair, probe_watch_expect(w, s))) {
         return;
     }
     limit = probe_stuck_limit(R2_MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout,
@@ -256,6 +268,15 @@ static int check_send(struct r2_comm *c, int p)
     return 1;
 }
 
+/* R: our own write moves nothing. Gate held. */
+static void tail_probe(struct r2_comm *c, int p)
+{
+    uint64_t wrs = c->conn.path[p].wrs;
+
+    ib_recv_tail_probe(c->rx, p);
+    c->watch->path[p].moved += c->conn.path[p].wrs - wrs;
+}
+
 /* The confirming write is a probe, too: half of T_probe without its completion, and the pair is
  * probed. */
 static int check_recv(struct r2_comm *c, int p)
@@ -265,14 +286,70 @@ static int check_recv(struct r2_comm *c, int p)
     struct probe_pulse s = pulse_of(c, p);
 
     if (waiting && s.moved == w->moved) {
-        ib_recv_tail_probe(c->rx, p);
-        w->moved = pulse_of(c, p).moved; /* our own write moves nothing */
+        tail_probe(c, p);
         no_completion(c, p, &s);
     } else if (!waiting && c->conn.path[p].sq_used) {
         w->moved = s.moved;
         w->poll_at = c->inst->watch.clock + R2_MS(c->inst->cfg.t_probe_ms) / 2;
     }
     return c->conn.path[p].sq_used != 0;
+}
+
+/* R: control writes of path @p that have completed; without the gate as of a moment ago. */
+static uint64_t ctl_done(const struct r2_comm *c, int p)
+{
+    return IB_RLX_GET(c->conn.path[p].wrs) - (uint64_t)IB_RLX_GET(c->conn.path[p].sq_used);
+}
+
+/*
+ * R: control writes of path @p stand still though things arrive, which says nothing of them: their
+ * last packet is lost, or the refusal of those behind it. Nothing is held against the NICs, which
+ * carry. Gate held.
+ */
+static void check_ctl(struct r2_comm *c, int p)
+{
+    struct r2_pair *pair =
+        r2_pair_find(c->inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic);
+    struct probe_watch *w = &c->watch->ctl[p].watch;
+
+    ib_recv_progress(c->rx);
+    if (!ib_conn_up(&c->conn, p) || ctl_done(c, p) != w->moved) {
+        return;
+    }
+    tail_probe(c, p);
+    if (c->watch->ctl[p].confirms != w->moved + 1) { /* their silence counts from here */
+        c->watch->ctl[p].confirms = w->moved + 1;
+        w->moved_at = c->inst->watch.clock;
+        w->answered_at = 0;
+    }
+    if (ib_conn_up(&c->conn, p) && r2_tail_may_end(c, p) && pair &&
+        !end_if_lost(c, p, w, pair, 0)) {
+        r2_tail_probe_last(pair);
+    }
+}
+
+static void tick_ctl(struct r2_comm *c, int p, uint64_t clock, uint64_t t_suspect)
+{
+    struct probe_watch *w = &c->watch->ctl[p].watch;
+    int used = IB_RLX_GET(c->conn.path[p].sq_used);
+    struct probe_pulse s = {.moved = ctl_done(c, p)};
+
+    if (used == 0) {
+        probe_watch_rest(w);
+        return;
+    }
+    /* of fewer none may be signaled, and asking takes the gate of a connection that is well */
+    if (used <= IB_CTL_SIGNAL && c->watch->ctl[p].confirms != s.moved + 1) {
+        t_suspect *= CTL_FEW;
+    }
+    if (!probe_watch_tick(w, clock, &s, t_suspect)) {
+        return;
+    }
+    r2_gate_visit(&c->gate);
+    if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
+        check_ctl(c, p);
+    }
+    r2_gate_unvisit(&c->gate);
 }
 
 /* @silent 0: it was found idle for long, and is taken off the list unless something was posted just
@@ -331,8 +408,14 @@ void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
         return;
     }
     ib_recv_progress(c->rx);
-    if (m->seq < c->rx->ledger.rpost) {
-        ib_recv_cts_again(c->rx, m->seq);
+    if (m->seq >= c->rx->ledger.rpost) {
+        return;
+    }
+    ib_recv_cts_again(c->rx, m->seq);
+    for (int p = 0; p < c->conn.npaths; p++) { /* those of before went nowhere */
+        if (c->conn.path[p].sq_used && c->watch->ctl[p].watch.moved_at) {
+            check_ctl(c, p);
+        }
     }
 }
 
@@ -500,6 +583,9 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
         c->watch->quiet[p] = 0;
         if (probe_watch_tick(&c->watch->path[p], clock, &s, t_suspect)) {
             check_path(c, p, 1);
+        }
+        if (!c->is_send) {
+            tick_ctl(c, p, clock, t_suspect);
         }
     }
 }

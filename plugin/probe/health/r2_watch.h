@@ -10,6 +10,10 @@
 /* What is known of the silence of one connection's paths. Times on the watch's clock. */
 struct r2_watch_conn {
     struct probe_watch path[IB_MAX_PATHS];
+    struct {
+        struct probe_watch watch;
+        uint64_t confirms; /* a signaled write behind those that stand still: 1 + watch.moved; 0 */
+    } ctl[IB_MAX_PATHS];   /* R: its control writes alone */
     uint8_t quiet[IB_MAX_PATHS]; /* ticks without work */
     struct {
         uint64_t seq, since; /* R: what S claims and we lack, since when; since 0: nothing */

@@ -287,7 +287,7 @@ START_TEST(loss_and_short_flaps_are_no_fault)
         }
         messages(1, BIG);
     }
-    nothing_moved();
+    no_pair_moved();
     stop();
 }
 END_TEST

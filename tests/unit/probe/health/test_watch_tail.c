@@ -89,6 +89,34 @@ START_TEST(loss_costs_no_time_out)
 }
 END_TEST
 
+/*
+ * R's queue pair for control writes stands still, and data goes on arriving over it, with a CTS that
+ * S has to ask for each time: what arrives says nothing of what R writes.
+ */
+START_TEST(control_writes_stand_still_under_traffic)
+{
+    uint64_t from;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    rate_known();
+    driver.stuck = driver_hook(1, 0)->qp;
+    from = rig_now(rig);
+    for (int k = 0; k < 20; k++) {
+        recv_post(0, BIG);
+        send_post(0, BIG);
+        finish(1, BIG, RIG_S);
+    }
+    ck_assert_uint_ge(driver.fired, 1);
+    ck_assert_msg(rig_now(rig) - from < 300 * RIG_MS, "20 messages in %.3f ms",
+                  (double)(rig_now(rig) - from) / 1e6);
+    ck_assert_msg(rig_until(rig, all_up, 5 * RIG_S), "the path does not return");
+    ck_assert_uint_eq(rig->side[1].comm->conn.path[0].inc, 2);
+    no_pair_moved();
+    stop();
+}
+END_TEST
+
 /* 16 messages are under way as the NIC loses everything for 20 ms. */
 static void burst_into_glitch(void)
 {
@@ -200,6 +228,7 @@ int main(void)
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, a_glitch_costs_its_own_time, 0, 2 * GLITCHES);
     tcase_add_loop_test(t, loss_costs_no_time_out, 0, 2);
+    tcase_add_test(t, control_writes_stand_still_under_traffic);
     tcase_add_test(t, the_path_is_back_at_once);
     tcase_add_test(t, late_is_not_lost);
     tcase_add_test(t, again_and_again_is_a_failure);

@@ -43,6 +43,9 @@ struct pair_cfg {
     int sig_all;
     int srq; /* entries of a shared receive queue at both sides */
     int hosts, nics;
+    int spines; /* [1] */
+    enum fab_hash hash;
+    uint32_t label; /* of queue pairs that go to RTR from now on */
     int no_connect;
 };
 
@@ -128,15 +131,17 @@ static inline int pair_to_rtr(struct pair *p, struct ibv_qp *qp, const union ibv
                               uint32_t qpn, uint32_t psn)
 {
     int rd = or_default(p->c.rd_atom, 4);
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
-                            .path_mtu = IBV_MTU_4096,
-                            .dest_qp_num = qpn,
-                            .rq_psn = psn,
-                            .max_dest_rd_atomic = (uint8_t)rd,
-                            .min_rnr_timer = (uint8_t)or_default(p->c.min_rnr, 12),
-                            .ah_attr = {.is_global = 1,
-                                        .port_num = 1,
-                                        .grh = {.dgid = *gid, .sgid_index = 3, .hop_limit = 64}}};
+    struct ibv_qp_attr a = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = IBV_MTU_4096,
+        .dest_qp_num = qpn,
+        .rq_psn = psn,
+        .max_dest_rd_atomic = (uint8_t)rd,
+        .min_rnr_timer = (uint8_t)or_default(p->c.min_rnr, 12),
+        .ah_attr = {
+            .is_global = 1,
+            .port_num = 1,
+            .grh = {.dgid = *gid, .sgid_index = 3, .hop_limit = 64, .flow_label = p->c.label}}};
 
     return p->v.modify_qp(qp, &a,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -189,6 +194,8 @@ static inline void pair_open(struct pair *p, const struct pair_cfg *cfg)
                                    p->c.rate, p->c.latency ? p->c.latency : PAIR_US, err,
                                    sizeof err),
                      0);
+    d.spines = p->c.spines;
+    d.hash = p->c.hash;
     p->f = fab_inproc_create(&d, p->c.seed, &p->c.opts);
     ck_assert_ptr_nonnull(p->f);
     fab_inproc_verbs(p->f, 0, &p->v);

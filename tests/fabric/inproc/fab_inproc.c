@@ -61,7 +61,8 @@ struct fab_inproc *fab_inproc_create(const struct fab_desc *desc, uint64_t seed,
     uint32_t seg = opts ? opts->nic.seg_bytes : 0;
 
     if (desc->hosts < 1 || desc->hosts > FAB_MAX_HOSTS || desc->nics < 1 ||
-        desc->nics > FAB_MAX_NICS || seg % 64 || seg > 1u << 20) {
+        desc->nics > FAB_MAX_NICS || desc->spines > FAB_MAX_SPINES || desc->spines < 0 ||
+        seg % 64 || seg > 1u << 20) {
         errno = EINVAL;
         return NULL;
     }
@@ -76,7 +77,7 @@ struct fab_inproc *fab_inproc_create(const struct fab_desc *desc, uint64_t seed,
         f->opts = *opts;
     }
     f->rng.s = seed;
-    if (init_nics(f)) {
+    if (init_nics(f) || fab_inproc_spine_init(f)) {
         fab_inproc_destroy(f);
         errno = ENOMEM;
         return NULL;
@@ -103,6 +104,7 @@ void fab_inproc_destroy(struct fab_inproc *f)
     free(f->users);
     free(f->heap.v);
     free(f->nics);
+    free(f->rails);
     fab_ibv_bind(NULL);
     free(f);
 }
@@ -295,12 +297,19 @@ int fab_inproc_fault(struct fab_inproc *f, const char *text, char *err, size_t e
     if (fab_fault_parse(text, &fault, err, err_len)) {
         return -1;
     }
+    if (!fab_fault_spine_fits(&fault, &f->desc, err, err_len)) {
+        return -1;
+    }
     if (!fab_fault_fits(&fault, f->desc.hosts, f->desc.nics)) {
         if (err && err_len) {
             snprintf(err, err_len, "'%s': the fabric has hosts 0 to %d with NICs 0 to %d", text,
                      f->desc.hosts - 1, f->desc.nics - 1);
         }
         return -1;
+    }
+    fab_inproc_spine_fault(f, &fault);
+    if (fault.at == FAB_AT_SPINE) {
+        return 0;
     }
     apply(f, &fault, false);
     if (fab_fault_other(&fault, &other)) {

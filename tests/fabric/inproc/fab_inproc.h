@@ -15,6 +15,7 @@
 #include "plugin/ib_transport/verbs/ib_verbs.h"
 #include "tests/fabric/model/fab_desc.h"
 #include "tests/fabric/model/fab_nic.h"
+#include "tests/fabric/model/fab_spine.h"
 
 struct fab_inproc;
 
@@ -82,6 +83,11 @@ int fab_inproc_fault(struct fab_inproc *f, const char *text, char *err, size_t e
 
 /* The model's NIC: counters in ->cnt, link state in ->link. */
 struct fab_nic *fab_inproc_nic(struct fab_inproc *f, int host, int nic);
+/* Counters of a spine; NULL where there is none, as in a fabric of one spine. */
+const struct fab_spine_count *fab_inproc_spine(struct fab_inproc *f, int rail, int spine);
+/* The spine that packets of @qp take now. -1: none, as before RTR, between a port and itself, with
+ * all of them down or in a fabric of one spine. */
+int fab_inproc_way(struct fab_inproc *f, const struct fab_qp *qp);
 /* Sums over all NICs. */
 void fab_inproc_totals(struct fab_inproc *f, struct fab_counters *sum);
 uint64_t fab_inproc_events(struct fab_inproc *f); /* events run so far */

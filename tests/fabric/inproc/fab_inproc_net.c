@@ -1,8 +1,9 @@
 /*
  * The wire: links with rate and faults, packets under way, late copies.
  *
- * A packet takes its time on the sending link, travels, then waits for its turn on the receiving
- * link. Packets of one queue pair never overtake each other (qp->eng_last); late copies do.
+ * A packet takes its time on the sending link, travels over a spine, then waits for its turn on the
+ * receiving link. Packets of one queue pair never overtake each other (qp->eng_last); late copies
+ * do.
  */
 #include "fab_inproc_priv.h"
 
@@ -137,6 +138,10 @@ static void pkt_send(struct fab_engine *e, struct fab_nic *n, struct fab_qp *qp,
         n->cnt.tx_dropped++;
         n->cnt.acks_lost +=
             fab_hdr_response(&pkt->h) && l->ack_lost && !l->down && !l->blackhole_tx;
+        box_put(f, b);
+        return;
+    }
+    if (f->rails && !loop && !fab_inproc_spine_pass(f, &pkt->h, &arrival)) {
         box_put(f, b);
         return;
     }

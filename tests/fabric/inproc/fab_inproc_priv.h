@@ -40,6 +40,13 @@ struct nic {
     uint64_t qpn_used[FAB_MAX_QP / 64];
 };
 
+/* The spines of one rail. */
+struct rail {
+    struct fab_rail state;
+    uint64_t free_at[FAB_MAX_SPINES]; /* when the queue of a spine that has a rate is empty */
+    struct fab_spine_count cnt[FAB_MAX_SPINES];
+};
+
 struct user {
     struct fab_timer t;
     struct fab_inproc *f;
@@ -60,7 +67,8 @@ struct fab_inproc {
     struct user **users, *users_free;
     uint32_t nusers;
     struct fab_ibv_host hosts[FAB_MAX_HOSTS];
-    struct nic *nics; /* hosts x nics */
+    struct nic *nics;   /* hosts x nics */
+    struct rail *rails; /* by rail; NULL: one spine */
     void (*on_channel)(void *arg, int host);
     void *channel_arg;
 };
@@ -72,6 +80,11 @@ struct fab_timer *heap_pop(struct heap *h);
 struct nic *fab_inproc_nic_box(struct fab_inproc *f, int host, int nic);
 void fab_inproc_mix(struct fab_inproc *f, uint64_t v);
 extern const struct fab_engine_ops fab_inproc_ops;
+/* fab_inproc_spine.c. init: -1: ENOMEM. pass, with f->rails alone: what the spine does to a packet
+ * that reaches it at *@when; false: it is lost, else *@when is when it leaves. */
+int fab_inproc_spine_init(struct fab_inproc *f);
+bool fab_inproc_spine_pass(struct fab_inproc *f, const struct fab_hdr *h, uint64_t *when);
+void fab_inproc_spine_fault(struct fab_inproc *f, const struct fab_fault *fault);
 void fab_inproc_net_init(struct nic *nic);
 void fab_inproc_net_fini(struct fab_inproc *f);
 

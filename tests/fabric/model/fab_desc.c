@@ -96,6 +96,24 @@ int fab_parse_percent(const char *text, uint32_t *ppm)
     return 0;
 }
 
+static const char *const hashes[FAB_HASHES] = {"ports", "qp"};
+
+const char *fab_hash_name(enum fab_hash hash)
+{
+    return hash < FAB_HASHES ? hashes[hash] : "unknown";
+}
+
+int fab_parse_hash(const char *text, enum fab_hash *hash)
+{
+    for (int i = 0; i < FAB_HASHES; i++) {
+        if (strcmp(text, hashes[i]) == 0) {
+            *hash = (enum fab_hash)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
 int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64_t latency_ns,
                   char *err, size_t err_len)
 {
@@ -108,6 +126,8 @@ int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64
     d->hosts = hosts;
     d->nics = nics;
     d->crossrail = d->reorder = false;
+    d->spines = 1;
+    d->hash = FAB_HASH_PORTS;
     for (int h = 0; h < hosts; h++) {
         for (int n = 0; n < nics; n++) {
             struct fab_nic_desc *nd = &d->nic[h][n];
@@ -200,6 +220,8 @@ struct parse {
 static int build(struct fab_desc *d, struct parse *p)
 {
     bool crossrail = d->crossrail, reorder = d->reorder;
+    enum fab_hash hash = d->hash;
+    int spines = d->spines;
 
     if (p->built) {
         return 0;
@@ -212,6 +234,8 @@ static int build(struct fab_desc *d, struct parse *p)
     }
     d->crossrail = crossrail;
     d->reorder = reorder;
+    d->spines = spines;
+    d->hash = hash;
     p->built = true;
     return 0;
 }
@@ -240,6 +264,23 @@ static int global_word(struct parse *p, const char *word, const char *val)
                     val ? val : "");
     }
     return 0;
+}
+
+/* "spines N", "hash qp". */
+static int spine_line(struct fab_desc *d, const char *word, char **save, int line, char *err,
+                      size_t err_len)
+{
+    const char *val = strtok_r(NULL, " \t", save);
+
+    if (strcmp(word, "spines") == 0 && parse_int(val, 1, FAB_MAX_SPINES, &d->spines)) {
+        return fail(err, err_len, "line %d: spines %s: must be 1 to %d", line, val ? val : "",
+                    FAB_MAX_SPINES);
+    }
+    if (strcmp(word, "hash") == 0 && (!val || fab_parse_hash(val, &d->hash))) {
+        return fail(err, err_len, "line %d: hash %s: want ports or qp", line, val ? val : "");
+    }
+    word = strtok_r(NULL, " \t", save);
+    return word ? fail(err, err_len, "line %d: %s: unexpected", line, word) : 0;
 }
 
 static int parse_line(struct fab_desc *d, struct parse *p, char *line)
@@ -279,6 +320,9 @@ static int parse_line(struct fab_desc *d, struct parse *p, char *line)
         d->reorder = true;
         return 0;
     }
+    if (strcmp(word, "spines") == 0 || strcmp(word, "hash") == 0) {
+        return spine_line(d, word, &save, p->line, p->err, p->err_len);
+    }
     if (strcmp(word, "hosts") && strcmp(word, "nics") && strcmp(word, "rate") &&
         strcmp(word, "latency")) {
         return fail(p->err, p->err_len, "line %d: %s: unknown statement", p->line, word);
@@ -297,6 +341,8 @@ int fab_desc_parse(struct fab_desc *d, const char *text, char *err, size_t err_l
     char line[512];
 
     d->crossrail = d->reorder = false;
+    d->spines = 1;
+    d->hash = FAB_HASH_PORTS;
     while (*text) {
         size_t n = strcspn(text, "\n");
         size_t use = strcspn(text, "#\n");

@@ -10,6 +10,8 @@
  *     latency 10us                  one way, all NICs
  *     crossrail
  *     reorder                       see struct fab_desc
+ *     spines 4                      ways between any two ports of a rail (fab_spine.h)
+ *     hash qp                       what chooses among them: ports, or qp as well
  *     nic 1 pci pci0000:00/0000:00:01.0/0000:17:00.0 numa 0 rate 50MB/s latency 2us
  *                                   NIC 1 of every host
  *     host 0 nic 3 numa 1           NIC 3 of host 0 only
@@ -22,8 +24,9 @@
 
 #include <stdbool.h>
 
-#define FAB_MAX_HOSTS 32
-#define FAB_MAX_NICS  16
+#define FAB_MAX_HOSTS  32
+#define FAB_MAX_NICS   16
+#define FAB_MAX_SPINES 64 /* per rail */
 #define FAB_GIDS                                                                                   \
     4 /* 0: RoCE v1 link-local, 1: v2 link-local, 2: v1 IPv4, 3: v2 IPv4 (10.10.<rail>.<host+1>)   \
        */
@@ -42,10 +45,16 @@ struct fab_nic_desc {
     struct fab_ece ece; /* the same; FAB_ECE_VENDOR, FAB_ECE_OPTIONS unless a test says otherwise */
 };
 
+/* What switches choose a spine by (fab_spine.h): addresses and UDP ports; the number of the
+ * destination queue pair as well. */
+enum fab_hash { FAB_HASH_PORTS, FAB_HASH_QP, FAB_HASHES };
+
 struct fab_desc {
     int hosts;
     int nics;
     bool crossrail;
+    int spines;         /* per rail; 0 is 1 */
+    enum fab_hash hash; /* what chooses among them */
     bool reorder; /* plain writes of a queue pair overtake each other, by up to FAB_REORDER_NS */
     struct fab_nic_desc nic[FAB_MAX_HOSTS][FAB_MAX_NICS];
 };
@@ -66,6 +75,9 @@ int fab_desc_parse(struct fab_desc *d, const char *text, char *err, size_t err_l
 int fab_parse_rate(const char *text, uint64_t *bytes_per_s);
 int fab_parse_time(const char *text, uint64_t *ns);
 int fab_parse_percent(const char *text, uint32_t *ppm);
+/* "ports", "qp"; -1 if @text is neither. "unknown" for a value that is none. */
+int fab_parse_hash(const char *text, enum fab_hash *hash);
+const char *fab_hash_name(enum fab_hash hash);
 
 /* Name of NIC @nic ("fab0"), its node GUID in network byte order, entry @index of its GID table for
  * address @epoch. */

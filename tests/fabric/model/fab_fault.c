@@ -3,6 +3,7 @@
 
 #include "fab_desc.h"
 #include "fab_pkt.h"
+#include "fab_spine.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -49,8 +50,8 @@ static const struct {
     [FAB_FAULT_RESTORE] = {"restore", NO_VALUE},
 };
 
-static const char *const providers[FAB_PROVIDERS] = {"plain", "send-refused", "bnxt", "ionic",
-                                                     "mana"};
+static const char *const providers[FAB_PROVIDERS] = {"plain", "send-refused", "bnxt",
+                                                     "ionic", "mana",         "mlx4"};
 
 const char *fab_provider_name(uint64_t provider)
 {
@@ -141,6 +142,80 @@ static int parse_value(enum value_kind kind, const char *word, uint64_t *value)
     }
 }
 
+/* A number below @limit, or "*". */
+static int parse_index(const char *word, int limit, int *out)
+{
+    char *end;
+    long v = strtol(word, &end, 10);
+
+    if (strcmp(word, "*") == 0) {
+        *out = -1;
+        return 0;
+    }
+    if (*word < '0' || *word > '9' || *end || v >= limit) {
+        return -1;
+    }
+    *out = (int)v;
+    return 0;
+}
+
+/* "rail 1 spine 3", "spine 3" at the start of @text. Returns what is behind it; NULL with the
+ * reason in @err. */
+static const char *parse_spine(const char *text, struct fab_fault *fault, char *err, size_t err_len)
+{
+    char what[32], rail[32] = "*", number[32];
+    int n = 0;
+
+    if (sscanf(text, " rail %31s %31s %31s%n", rail, what, number, &n) < 3 &&
+        sscanf(text, " %31s %31s%n", what, number, &n) < 2) {
+        n = 0;
+    }
+    if (!n || strcmp(what, "spine") != 0) {
+        fail(err, err_len, "'%s': want a spine and a fault, as in 'rail 1 spine 3 down'", text);
+        return NULL;
+    }
+    *fault = (struct fab_fault){.host = -1, .at = FAB_AT_SPINE};
+    if (parse_index(rail, FAB_MAX_NICS, &fault->nic)) {
+        fail(err, err_len, "'%s': not a rail; want a number below %d, or '*'", rail, FAB_MAX_NICS);
+        return NULL;
+    }
+    if (parse_index(number, FAB_MAX_SPINES, &fault->spine)) {
+        fail(err, err_len, "'%s': not a spine; want a number below %d, or '*'", number,
+             FAB_MAX_SPINES);
+        return NULL;
+    }
+    return text + n;
+}
+
+/* Where: "h0:n1", or a spine. Returns what is behind it; NULL with the reason in @err. */
+static const char *parse_where(const char *text, struct fab_fault *fault, char *err, size_t err_len)
+{
+    char place[32], word[2];
+    int n = 0;
+
+    if (sscanf(text, "%31s%n %1s", place, &n, word) < 2) {
+        fail(err, err_len, "'%s': want a place and a fault, as in 'h0:n1 down'", text);
+        return NULL;
+    }
+    if (strcmp(place, "spine") == 0 || strcmp(place, "rail") == 0) {
+        return parse_spine(text, fault, err, err_len);
+    }
+    *fault = (struct fab_fault){.at = FAB_AT_NIC};
+    if (parse_port(place, &fault->host, &fault->nic)) {
+        fail(err, err_len,
+             "'%s': not a place; want hH:nN with H below %d and N below %d, or '*' for either",
+             place, FAB_MAX_HOSTS, FAB_MAX_NICS);
+        return NULL;
+    }
+    return text + n;
+}
+
+static bool of_spines(enum fab_fault_kind kind)
+{
+    return kind == FAB_FAULT_DOWN || kind == FAB_FAULT_UP || kind == FAB_FAULT_BLACKHOLE ||
+           kind == FAB_FAULT_LOSS || kind == FAB_FAULT_RATE || kind == FAB_FAULT_RESTORE;
+}
+
 static int find_kind(const char *word)
 {
     if (strcmp(word, "clear") == 0) {
@@ -156,33 +231,35 @@ static int find_kind(const char *word)
 
 int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t err_len)
 {
-    char place[32], word[32], value[32], rest[2];
-    int n = sscanf(text, "%31s %31s %31s %1s", place, word, value, rest);
-    int kind;
+    char word[32], value[32], rest[2];
+    const char *what = parse_where(text, fault, err, err_len);
+    int n, kind;
 
-    if (n < 2) {
-        return fail(err, err_len, "'%s': want a place and a fault, as in 'h0:n1 down'", text);
+    if (!what) {
+        return -1;
     }
-    if (parse_port(place, &fault->host, &fault->nic)) {
-        return fail(
-            err, err_len,
-            "'%s': not a place; want hH:nN with H below %d and N below %d, or '*' for either",
-            place, FAB_MAX_HOSTS, FAB_MAX_NICS);
+    n = sscanf(what, "%31s %31s %1s", word, value, rest);
+    if (n < 1) {
+        return fail(err, err_len, "'%s': want a fault behind the spine, as in 'spine 3 down'",
+                    text);
     }
     kind = find_kind(word);
     if (kind < 0) {
         return fail(err, err_len, "'%s': unknown fault", word);
     }
-    if (n > 3 || (n == 3 && kinds[kind].value == NO_VALUE)) {
-        return fail(err, err_len, "'%s': unexpected after '%s'", n > 3 ? rest : value,
-                    n > 3 ? value : word);
+    if (fault->at == FAB_AT_SPINE && !of_spines((enum fab_fault_kind)kind)) {
+        return fail(err, err_len, "'%s': not a fault of a spine", word);
     }
-    if (n == 2 && kinds[kind].value != NO_VALUE && kinds[kind].value != OPT_COUNT) {
+    if (n > 2 || (n == 2 && kinds[kind].value == NO_VALUE)) {
+        return fail(err, err_len, "'%s': unexpected after '%s'", n > 2 ? rest : value,
+                    n > 2 ? value : word);
+    }
+    if (n == 1 && kinds[kind].value != NO_VALUE && kinds[kind].value != OPT_COUNT) {
         return fail(err, err_len, "'%s': needs a value", word);
     }
     fault->kind = kind;
     fault->value = kinds[kind].value == OPT_COUNT ? UINT32_MAX : 0;
-    if (n == 3 && parse_value(kinds[kind].value, value, &fault->value)) {
+    if (n == 2 && parse_value(kinds[kind].value, value, &fault->value)) {
         return fail(err, err_len, "'%s': not a value for '%s'", value, word);
     }
     if (kinds[kind].value == PLACE && fault->host >= 0 && fault->nic >= 0 &&
@@ -201,11 +278,34 @@ bool fab_fault_fits(const struct fab_fault *fault, int hosts, int nics)
             ((fault->value >> 16) <= (uint64_t)hosts && (fault->value & 0xffff) <= (uint64_t)nics));
 }
 
+bool fab_fault_spine_fits(const struct fab_fault *fault, const struct fab_desc *d, char *err,
+                          size_t err_len)
+{
+    int n = fab_spines(d);
+
+    if (fault->at == FAB_AT_NIC || (n > 1 && fault->spine < n && fault->nic < d->nics)) {
+        return true;
+    }
+    if (fault->nic >= d->nics) {
+        fail(err, err_len, "no rail %d: the fabric has rails 0 to %d", fault->nic, d->nics - 1);
+    } else if (n > 1) {
+        fail(err, err_len, "no spine %d: each rail has spines 0 to %d", fault->spine, n - 1);
+    } else if (fault->spine >= 0) {
+        fail(err, err_len, "no spine %d: the fabric was made without spines", fault->spine);
+    } else {
+        fail(err, err_len, "no spines: the fabric was made without any");
+    }
+    return false;
+}
+
 bool fab_fault_other(const struct fab_fault *fault, struct fab_fault *other)
 {
     uint64_t here = fab_ports(fault->host, fault->nic);
 
     *other = (struct fab_fault){.host = -1, .nic = -1, .kind = FAB_FAULT_HEAL, .value = here};
+    if (fault->at == FAB_AT_SPINE) {
+        return false;
+    }
     if (fault->kind == FAB_FAULT_RESTORE) {
         return true;
     }

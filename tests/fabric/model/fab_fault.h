@@ -75,6 +75,8 @@
  *     ionic         the same, but posts are taken, and flushed at once; the vendor's code is 0
  *     mana          both posts are refused in ERR, and nothing is flushed, ever; the NIC goes on
  *                   for linger_ns, too
+ *     mlx4          plain, but the driver looks at no flow label: the UDP source port of a queue
+ *                   pair comes from the two numbers of queue pairs. As of the next INIT->RTR
  *
  * While such a device hangs it answers no command: a move to ERR gives ETIMEDOUT.
  *
@@ -82,9 +84,22 @@
  * NIC may be '*', at both ends of a cut: `*:n1 cut *:n1` is the loss of the switch plane that rail
  * 1 hangs on.
  *
+ * Spines of a fabric that has several (fab_spine.h), which hosts hear nothing of. `spine 3` is that
+ * of every rail, `rail 1 spine 3` of one; `*` is all of them:
+ *
+ *     spine 3 blackhole     what its leaf switches send over it is swallowed
+ *     spine 3 down          the leaf switches know: what they sent over it takes one of the others,
+ *                           the rest stays where it is
+ *     spine 3 up            ends both
+ *     spine 3 loss 1%       each packet over it is lost with this chance
+ *     spine 3 rate 20MB/s   all packets over it share this rate, in a queue
+ *                           (FAB_SPINE_QUEUE_NS)
+ *     spine 3 restore       ends every fault of it. So does `*:* restore`, and `*:n1 restore` those
+ *                           of rail 1
+ *
  * A NIC hands packets for its own port back inside: what concerns the link (blackhole, loss,
- * corrupt, dup, delay, rate, ack-lost, cut) does not touch them; what concerns the port or the
- * device does (down, hang, fatal, remove, send-error, send-stuck, unplug).
+ * corrupt, dup, delay, rate, ack-lost, cut, spines) does not touch them; what concerns the port or
+ * the device does (down, hang, fatal, remove, send-error, send-stuck, unplug).
  */
 #ifndef FAB_FAULT_H
 #define FAB_FAULT_H
@@ -136,20 +151,31 @@ enum fab_provider {
     FAB_PROVIDER_BNXT,
     FAB_PROVIDER_IONIC,
     FAB_PROVIDER_MANA,
+    FAB_PROVIDER_MLX4,
     FAB_PROVIDERS
 };
+/* Whether it does in ERR what mlx5 does. */
+static inline bool fab_provider_is_plain(enum fab_provider p)
+{
+    return p == FAB_PROVIDER_PLAIN || p == FAB_PROVIDER_MLX4;
+}
 /* "plain", ...; "unknown" for what is none. */
 const char *fab_provider_name(uint64_t provider);
 
+enum fab_at { FAB_AT_NIC, FAB_AT_SPINE };
+
 struct fab_fault {
-    int host; /* -1: all */
-    int nic;  /* -1: all */
+    int host; /* -1: all; of a spine: -1 */
+    int nic;  /* -1: all; of a spine: the rail */
+    enum fab_at at;
+    int spine; /* FAB_AT_SPINE alone; -1: all */
     enum fab_fault_kind kind;
     uint64_t
         value; /* ppm, ns, bytes per second, count, fab_ports or fab_provider, as the kind asks */
 };
 
-/* Parses "h0:n1 loss 1%". -1 with the reason in @err, which quotes the word that is wrong. */
+/* Parses "h0:n1 loss 1%", "rail 1 spine 3 loss 1%". -1 with the reason in @err, which quotes the
+ * word that is wrong. */
 int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t err_len);
 const char *fab_fault_name(enum fab_fault_kind kind);
 
@@ -166,6 +192,10 @@ static inline bool fab_ports_has(uint64_t ports, int host, int nic)
 
 /* Whether all ports that @fault names are in a fabric of @hosts with @nics each. */
 bool fab_fault_fits(const struct fab_fault *fault, int hosts, int nics);
+/* Whether the rail and the spine that @fault names are in fabric @d; else the reason in @err, which
+ * names the one that is not. True for a fault of NICs. */
+bool fab_fault_spine_fits(const struct fab_fault *fault, const struct fab_desc *d, char *err,
+                          size_t err_len);
 
 /*
  * What @fault is to the other ports that it concerns: the far end of a cut has its own part, and a

@@ -93,7 +93,7 @@ static bool library_refuses(struct fab_qp *qp, bool send)
 {
     enum fab_provider p = qp->nic->provider;
 
-    if (qp->state != IBV_QPS_ERR || p == FAB_PROVIDER_PLAIN || p == FAB_PROVIDER_IONIC ||
+    if (qp->state != IBV_QPS_ERR || fab_provider_is_plain(p) || p == FAB_PROVIDER_IONIC ||
         (p == FAB_PROVIDER_SEND_REFUSED && !send)) {
         return false;
     }

@@ -198,6 +198,7 @@ static struct fab_pkt *new_pkt(struct fab_qp *qp, enum fab_op op, uint32_t psn, 
                                   .dst = qp->peer,
                                   .src_qpn = qp->qpn,
                                   .dst_qpn = qp->dest_qpn,
+                                  .sport = qp->sport,
                                   .op = op,
                                   .psn = psn,
                                   .len = len};

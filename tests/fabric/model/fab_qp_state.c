@@ -1,5 +1,6 @@
 /* Birth, states and end of a queue pair. */
 #include "fab_qp.h"
+#include "fab_spine.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -264,7 +265,7 @@ static void to_error(struct fab_qp *qp)
 {
     enum fab_provider p = qp->nic->provider;
 
-    if (qp->state == IBV_QPS_ERR || p == FAB_PROVIDER_PLAIN || p == FAB_PROVIDER_SEND_REFUSED ||
+    if (qp->state == IBV_QPS_ERR || fab_provider_is_plain(p) || p == FAB_PROVIDER_SEND_REFUSED ||
         qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT) {
         fab_qp_error(qp);
         return;
@@ -362,12 +363,26 @@ static void copy_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, in
     }
 }
 
+/* A label counts in a global address handle alone, and only where the driver looks at it. There is
+ * no port on InfiniBand. */
+static uint16_t sport(const struct fab_qp *qp)
+{
+    const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
+    bool labelled = ah->is_global && qp->nic->provider != FAB_PROVIDER_MLX4;
+
+    if (qp->nic->cfg.ib.lid) {
+        return 0;
+    }
+    return fab_udp_sport(labelled ? ah->grh.flow_label : 0, qp->qpn, qp->attr.dest_qp_num);
+}
+
 /* What entering @state starts, after the attributes are in place. */
 static void enter(struct fab_qp *qp, enum ibv_qp_state from)
 {
     if (from == IBV_QPS_INIT && qp->state == IBV_QPS_RTR) {
         qp->epsn = qp->attr.rq_psn;
         qp->dest_qpn = qp->attr.dest_qp_num;
+        qp->sport = sport(qp);
         qp->ece = qp->ece_told ? qp->ece & qp->nic->cfg.ece.options : 0;
         qp->self = (struct fab_addr){
             .host = qp->nic->host, .nic = qp->nic->nic, .epoch = qp->nic->gid_epoch};
@@ -403,7 +418,7 @@ int fab_qp_modify(struct fab_qp *qp, const struct ibv_qp_attr *attr, int mask)
         if (to == IBV_QPS_RESET) {
             return reset(qp);
         }
-        if (qp->nic->hung && qp->nic->provider != FAB_PROVIDER_PLAIN) {
+        if (qp->nic->hung && !fab_provider_is_plain(qp->nic->provider)) {
             return ETIMEDOUT;
         }
         if (qp->state == IBV_QPS_ERR && qp->rq.queued && !fab_nic_makes_up(qp->nic)) {

@@ -1,0 +1,682 @@
+/* Ways: the port of a queue pair, the spine that its packets take, faults of spines. */
+#include "tests/unit/test_fabric_pair.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define FLOWS 16
+
+/* Queue pairs between the two hosts beside the pair's own, each with a label. */
+struct flows {
+    struct pair p;
+    struct ibv_qp *qp[FLOWS][2];
+    int way[FLOWS]; /* of requests of side 0, when it was made */
+};
+
+static int way(struct pair *p, struct ibv_qp *qp)
+{
+    return fab_inproc_way(p->f, fab_ibv_qp(qp));
+}
+
+static const struct fab_spine_count *spine(struct pair *p, int k)
+{
+    const struct fab_spine_count *c = fab_inproc_spine(p->f, 0, k);
+
+    ck_assert_ptr_nonnull(c);
+    return c;
+}
+
+static uint64_t total(struct pair *p, size_t field)
+{
+    uint64_t n = 0;
+
+    for (int k = 0; k < p->c.spines; k++) {
+        n += *(const uint64_t *)((const char *)spine(p, k) + field);
+    }
+    return n;
+}
+#define TOTAL(p, field) total(p, offsetof(struct fab_spine_count, field))
+
+/* Two queue pairs with labels @a and @b, connected. */
+static void connect(struct pair *p, struct ibv_qp *qp[2], uint32_t a, uint32_t b)
+{
+    for (int i = 0; i < 2; i++) {
+        ck_assert_ptr_nonnull(qp[i] = pair_new_qp(p, &p->s[i]));
+        ck_assert_int_eq(pair_to_init(p, qp[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        p->c.label = i ? b : a;
+        ck_assert_int_eq(pair_to_rtr(p, qp[i], &p->s[!i].gid, qp[!i]->qp_num, 5), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(pair_to_rts(p, qp[i], 5), 0);
+    }
+}
+
+static void disconnect(struct pair *p, struct ibv_qp *qp[2])
+{
+    ck_assert_int_eq(p->v.destroy_qp(qp[0]), 0);
+    ck_assert_int_eq(p->v.destroy_qp(qp[1]), 0);
+}
+
+static void flows_open(struct flows *w, const struct pair_cfg *c)
+{
+    pair_open(&w->p, c);
+    for (uint32_t i = 0; i < FLOWS; i++) {
+        connect(&w->p, w->qp[i], i + 1, i + 1);
+        w->way[i] = way(&w->p, w->qp[i][0]);
+        ck_assert_int_eq(way(&w->p, w->qp[i][1]), w->way[i]);
+    }
+}
+
+static void flows_close(struct flows *w)
+{
+    for (int i = 0; i < FLOWS; i++) {
+        disconnect(&w->p, w->qp[i]);
+    }
+    pair_close(&w->p);
+}
+
+/* Posts on another queue pair of side @i than its own. */
+static int post_on(struct pair *p, struct ibv_qp *qp, int i, enum ibv_wr_opcode op, uint64_t id,
+                   uint32_t len)
+{
+    struct ibv_qp *own = p->s[i].qp;
+    int rc;
+
+    p->s[i].qp = qp;
+    rc = pair_post(p, i, op, id, 0, 0, len, IBV_SEND_SIGNALED);
+    p->s[i].qp = own;
+    return rc;
+}
+
+/* A write of @len bytes on every flow; what each came to. */
+static void flows_write(struct flows *w, uint32_t len, enum ibv_wc_status status[FLOWS])
+{
+    struct ibv_wc wc;
+
+    for (uint32_t i = 0; i < FLOWS; i++) {
+        ck_assert_int_eq(post_on(&w->p, w->qp[i][0], 0, IBV_WR_RDMA_WRITE, i, len), 0);
+    }
+    pair_run(&w->p);
+    for (int n = 0; n < FLOWS; n++) {
+        ck_assert_int_eq(pair_poll(&w->p, 0, &wc), 1);
+        ck_assert_uint_lt(wc.wr_id, FLOWS);
+        status[wc.wr_id] = wc.status;
+    }
+}
+
+static int flows_on(const struct flows *w, int k)
+{
+    int n = 0;
+
+    for (int i = 0; i < FLOWS; i++) {
+        n += w->way[i] == k;
+    }
+    return n;
+}
+
+START_TEST(label_to_port)
+{
+    static const struct {
+        uint32_t label;
+        uint16_t port;
+    } row[] = {{1, 0xC001},       {0x3fff, 0xffff}, {0x4000, 0xC001},
+               {0xfffff, 0xffc0}, {0x1234, 0xd234}, {1u << 20, 0xC000}};
+
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ck_assert_uint_eq(fab_udp_sport(row[i].label, 7, 9), row[i].port);
+    }
+    ck_assert_uint_eq(fab_udp_sport(0, 0x80, 0x80), 0xC001); /* as label 0x4000 */
+    ck_assert_uint_eq(fab_udp_sport(0, 0xabcdef, 0x123456), fab_udp_sport(0, 0x123456, 0xabcdef));
+    /* 0xabcdef * 0x123456 = 0xc379a59ba4a: folded by 20 and by 40 bits. */
+    ck_assert_uint_eq(fab_udp_sport(0, 0xabcdef, 0x123456),
+                      fab_udp_sport(0x9ba4a ^ 0x379a5 ^ 0xc, 1, 1));
+}
+END_TEST
+
+START_TEST(labels_spread_over_the_spines)
+{
+    int differ = 0;
+
+    for (int pair = 0; pair < 4; pair++) {
+        uint64_t hit = 0;
+
+        for (uint32_t label = 1; label <= 64; label++) {
+            struct fab_hdr h = {.src = {.host = (uint16_t)pair},
+                                .dst = {.host = 9},
+                                .src_qpn = 80,
+                                .dst_qpn = 81,
+                                .sport = fab_udp_sport(label, 80, 81)};
+            struct fab_hdr back = h, other = h;
+            int k = fab_spine_home(fab_spine_hash(&h, FAB_HASH_PORTS), 8);
+
+            back.src = h.dst;
+            back.dst = h.src;
+            back.dst_qpn = 80;
+            ck_assert_int_eq(fab_spine_home(fab_spine_hash(&back, FAB_HASH_PORTS), 8), k);
+            other.src.host = 8;
+            differ += fab_spine_home(fab_spine_hash(&other, FAB_HASH_PORTS), 8) != k;
+            hit |= 1u << k;
+        }
+        ck_assert_uint_eq(hit, 0xff);
+    }
+    ck_assert_int_gt(differ, 4 * 64 / 2);
+}
+END_TEST
+
+/* Requests of one end with its port, what the other end says to them with its own. */
+START_TEST(each_end_has_its_own_port)
+{
+    struct pair_cfg c = {.spines = 8};
+    struct ibv_qp *qp[2];
+    uint32_t b = 1;
+    struct pair p;
+
+    pair_open(&p, &c);
+    do {
+        connect(&p, qp, 1, ++b);
+        if (way(&p, qp[0]) == way(&p, qp[1])) {
+            disconnect(&p, qp);
+        }
+    } while (way(&p, qp[0]) == way(&p, qp[1]));
+    ck_assert_uint_eq(fab_ibv_qp(qp[0])->sport, 0xC001);
+    ck_assert_uint_eq(fab_ibv_qp(qp[1])->sport, 0xC000 | b);
+    ck_assert_int_eq(post_on(&p, qp[0], 0, IBV_WR_RDMA_WRITE, 1, 8 * 4096), 0);
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
+    ck_assert_uint_eq(spine(&p, way(&p, qp[0]))->bytes, 8 * 4096);
+    ck_assert_uint_eq(spine(&p, way(&p, qp[1]))->bytes, 0);
+    ck_assert_uint_gt(spine(&p, way(&p, qp[1]))->packets, 0);
+    ck_assert_int_eq(post_on(&p, qp[0], 0, IBV_WR_RDMA_READ, 2, 3 * 4096), 0);
+    pair_run(&p);
+    pair_expect(&p, 0, 2, IBV_WC_SUCCESS);
+    ck_assert_uint_eq(spine(&p, way(&p, qp[0]))->packets, 9);
+    ck_assert_uint_eq(spine(&p, way(&p, qp[1]))->bytes, 3 * 4096);
+    ck_assert_uint_eq(TOTAL(&p, dropped) + TOTAL(&p, queued) + TOTAL(&p, moved), 0);
+    disconnect(&p, qp);
+    pair_close(&p);
+}
+END_TEST
+
+/* What is hashed there is lost, and nothing else; nobody is told but by the retries. */
+START_TEST(blackhole_swallows_its_own)
+{
+    struct pair_cfg c = {.spines = 4, .timeout = 8, .retry = 2};
+    enum ibv_wc_status status[FLOWS];
+    struct flows w;
+    char text[40];
+    int k;
+
+    flows_open(&w, &c);
+    k = w.way[0];
+    ck_assert_int_lt(flows_on(&w, k), FLOWS);
+    snprintf(text, sizeof text, "spine %d blackhole", k);
+    pair_fault(&w.p, text);
+    flows_write(&w, 4096, status);
+    for (int i = 0; i < FLOWS; i++) {
+        ck_assert_int_eq(status[i], w.way[i] == k ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
+        ck_assert_int_eq(way(&w.p, w.qp[i][0]), w.way[i]);
+    }
+    ck_assert_uint_eq(spine(&w.p, k)->dropped, 3 * (unsigned)flows_on(&w, k));
+    ck_assert_uint_eq(spine(&w.p, k)->packets, spine(&w.p, k)->dropped);
+    ck_assert_uint_eq(TOTAL(&w.p, dropped), spine(&w.p, k)->dropped);
+    pair_expect_no_event(&w.p, 0);
+    flows_close(&w);
+}
+END_TEST
+
+/* The queue pair tries again until the way is back; another label is another way. */
+START_TEST(blackhole_ends)
+{
+    struct pair_cfg c = {.spines = 4, .timeout = 10, .retry = 7};
+    struct ibv_qp *bad[2], *good[2];
+    uint32_t label = 1;
+    struct pair p;
+    char text[40];
+
+    pair_open(&p, &c);
+    connect(&p, bad, label, label);
+    snprintf(text, sizeof text, "rail 0 spine %d blackhole", way(&p, bad[0]));
+    pair_fault(&p, text);
+    memset(p.s[0].buf, 7, 64);
+    ck_assert_int_eq(post_on(&p, bad[0], 0, IBV_WR_RDMA_WRITE, 1, 64), 0);
+    pair_run_for(&p, 10 * PAIR_MS);
+    pair_expect_none(&p, 0);
+    ck_assert_uint_gt(spine(&p, way(&p, bad[0]))->dropped, 1);
+    connect(&p, good, label + 1, label + 1);
+    while (way(&p, good[0]) == way(&p, bad[0])) {
+        disconnect(&p, good);
+        label++;
+        connect(&p, good, label + 1, label + 1);
+    }
+    ck_assert_int_eq(post_on(&p, good[0], 0, IBV_WR_RDMA_WRITE, 2, 64), 0);
+    pair_run_for(&p, PAIR_MS);
+    pair_expect(&p, 0, 2, IBV_WC_SUCCESS);
+    snprintf(text, sizeof text, "rail 0 spine %d up", way(&p, bad[0]));
+    pair_fault(&p, text);
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
+    ck_assert_uint_eq(p.s[1].buf[63], 7);
+    disconnect(&p, bad);
+    disconnect(&p, good);
+    pair_close(&p);
+}
+END_TEST
+
+/* Flows of a spine that is down are spread over the others; the rest stays; they come back. */
+START_TEST(down_moves_its_own)
+{
+    struct pair_cfg c = {.spines = 4};
+    enum ibv_wc_status status[FLOWS];
+    struct flows w;
+    uint64_t before;
+    char text[40];
+    int k;
+
+    flows_open(&w, &c);
+    k = w.way[0];
+    snprintf(text, sizeof text, "spine %d down", k);
+    pair_fault(&w.p, text);
+    flows_write(&w, 4096, status);
+    for (int i = 0; i < FLOWS; i++) {
+        ck_assert_int_eq(status[i], IBV_WC_SUCCESS);
+        if (w.way[i] == k) {
+            ck_assert_int_ne(way(&w.p, w.qp[i][0]), k);
+            ck_assert_int_eq(way(&w.p, w.qp[i][1]), way(&w.p, w.qp[i][0]));
+        } else {
+            ck_assert_int_eq(way(&w.p, w.qp[i][0]), w.way[i]);
+        }
+    }
+    ck_assert_uint_eq(spine(&w.p, k)->packets, 0);
+    before = spine(&w.p, k)->moved;
+    ck_assert_uint_eq(before, 2 * (unsigned)flows_on(&w, k)); /* data and its acknowledgement */
+    ck_assert_uint_eq(TOTAL(&w.p, moved), before);
+    snprintf(text, sizeof text, "spine %d up", k);
+    pair_fault(&w.p, text);
+    flows_write(&w, 4096, status);
+    ck_assert_uint_eq(spine(&w.p, k)->moved, before);
+    ck_assert_uint_eq(spine(&w.p, k)->bytes, 4096u * (unsigned)flows_on(&w, k));
+    pair_fault(&w.p, "spine * down");
+    ck_assert_int_eq(way(&w.p, w.qp[0][0]), -1);
+    flows_write(&w, 64, status);
+    for (int i = 0; i < FLOWS; i++) {
+        ck_assert_int_eq(status[i], IBV_WC_RETRY_EXC_ERR);
+    }
+    flows_close(&w);
+}
+END_TEST
+
+START_TEST(down_spreads)
+{
+    uint64_t down = 1ull << 5 | 1ull << 63;
+    int hits[64] = {0};
+
+    for (uint64_t i = 0; i < 64 * 400; i++) {
+        uint64_t hash = (i + 1) * 0x9e3779b97f4a7c15ull;
+        int k = fab_spine_pick(hash, 64, down);
+
+        ck_assert(k >= 0 && k < 64 && !(down >> k & 1));
+        ck_assert(fab_spine_home(hash, 64) == k || down >> fab_spine_home(hash, 64) & 1);
+        hits[k] += fab_spine_home(hash, 64) != k;
+    }
+    for (int k = 0; k < 64; k++) {
+        ck_assert((hits[k] > 0) == !(down >> k & 1));
+    }
+    ck_assert_int_eq(fab_spine_pick(3, 2, 2), 0);
+    ck_assert_int_eq(fab_spine_pick(3, 2, 3), -1);
+}
+END_TEST
+
+START_TEST(loss)
+{
+    struct pair_cfg c = {.spines = 4, .timeout = 8, .retry = 7, .seed = 3};
+    enum ibv_wc_status status[FLOWS];
+    struct flows w;
+    char text[40];
+    int k;
+
+    flows_open(&w, &c);
+    k = w.way[0];
+    snprintf(text, sizeof text, "spine %d loss 10%%", k);
+    pair_fault(&w.p, text);
+    pair_fill(w.p.s[0].buf, 64 * 4096, 1);
+    flows_write(&w, 64 * 4096, status);
+    for (int i = 0; i < FLOWS; i++) {
+        ck_assert_int_eq(status[i], IBV_WC_SUCCESS);
+    }
+    ck_assert_int_eq(memcmp(w.p.s[0].buf, w.p.s[1].buf, 64 * 4096), 0);
+    ck_assert_uint_gt(spine(&w.p, k)->dropped, spine(&w.p, k)->packets / 20);
+    ck_assert_uint_lt(spine(&w.p, k)->dropped, spine(&w.p, k)->packets / 5);
+    ck_assert_uint_eq(TOTAL(&w.p, dropped), spine(&w.p, k)->dropped);
+    flows_close(&w);
+}
+END_TEST
+
+/* Who goes over the spine shares its rate; the others do not hear of it. */
+START_TEST(rate_is_shared)
+{
+    struct pair_cfg c = {.spines = 4, .timeout = 20};
+    struct flows w;
+    enum ibv_wc_status status[FLOWS];
+    uint64_t from, took, bytes;
+    char text[40];
+    int k;
+
+    flows_open(&w, &c);
+    k = w.way[0];
+    ck_assert_int_gt(flows_on(&w, k), 1);
+    snprintf(text, sizeof text, "spine %d rate 10MB/s", k);
+    pair_fault(&w.p, text);
+    for (uint32_t i = 0; i < FLOWS; i++) {
+        if (w.way[i] != k) {
+            ck_assert_int_eq(post_on(&w.p, w.qp[i][0], 0, IBV_WR_RDMA_WRITE, i, 64 * 4096), 0);
+        }
+    }
+    from = fab_inproc_now(w.p.f);
+    pair_run(&w.p);
+    ck_assert_uint_lt(fab_inproc_now(w.p.f) - from, PAIR_MS);
+    for (int i = flows_on(&w, k); i < FLOWS; i++) {
+        struct ibv_wc wc;
+
+        ck_assert_int_eq(pair_poll(&w.p, 0, &wc), 1);
+        ck_assert_int_eq(wc.status, IBV_WC_SUCCESS);
+    }
+    ck_assert_uint_eq(TOTAL(&w.p, queued), 0);
+    from = fab_inproc_now(w.p.f);
+    flows_write(&w, 64 * 4096, status);
+    took = fab_inproc_now(w.p.f) - from;
+    bytes = spine(&w.p, k)->bytes;
+    ck_assert_uint_eq(bytes, 64u * 4096u * (unsigned)flows_on(&w, k));
+    /* Headers and acknowledgements take their part of it. */
+    ck_assert_uint_gt(took, bytes * 100);
+    ck_assert_uint_lt(took, bytes * 100 * 11 / 10);
+    ck_assert_uint_gt(spine(&w.p, k)->queued, 0);
+    ck_assert_uint_eq(TOTAL(&w.p, queued), spine(&w.p, k)->queued);
+    ck_assert_uint_eq(TOTAL(&w.p, dropped), 0);
+    flows_close(&w);
+}
+END_TEST
+
+/* The queue of a spine has an end, and a queue pair goes on behind what was dropped there. */
+START_TEST(rate_drops_what_does_not_fit)
+{
+    struct pair_cfg c = {.spines = 2, .timeout = 18, .retry = 7};
+    struct pair p;
+
+    pair_open(&p, &c);
+    pair_fault(&p, "spine * rate 400kB/s");
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 128 * 4096, IBV_SEND_SIGNALED),
+                     0);
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
+    ck_assert_uint_gt(TOTAL(&p, dropped), 0);
+    pair_close(&p);
+}
+END_TEST
+
+/* With the number of the destination in the hash, queue pairs of one port have ways of their own,
+ * and so have the two directions. */
+START_TEST(hash_of_queue_pairs)
+{
+    struct pair_cfg c = {.spines = 8, .hash = _i ? FAB_HASH_QP : FAB_HASH_PORTS};
+    struct ibv_qp *qp[FLOWS][2], *odd;
+    uint64_t hit = 0;
+    int asymmetric = 0;
+    struct pair p;
+
+    pair_open(&p, &c);
+    odd = pair_new_qp(&p, &p.s[0]); /* numbers at both ends are no longer the same */
+    for (int i = 0; i < FLOWS; i++) {
+        connect(&p, qp[i], 42, 42);
+        ck_assert_uint_ne(qp[i][0]->qp_num, qp[i][1]->qp_num);
+        hit |= 1u << way(&p, qp[i][0]);
+        asymmetric += way(&p, qp[i][0]) != way(&p, qp[i][1]);
+    }
+    ck_assert_int_eq(__builtin_popcountll(hit) > 1, _i);
+    ck_assert_int_eq(asymmetric > 0, _i);
+    for (int i = 0; i < FLOWS; i++) {
+        disconnect(&p, qp[i]);
+    }
+    ck_assert_int_eq(p.v.destroy_qp(odd), 0);
+    pair_close(&p);
+}
+END_TEST
+
+/* A driver that does not look at the label: the numbers of the queue pairs make the port. */
+START_TEST(label_ignored)
+{
+    struct pair_cfg c = {.spines = 8};
+    struct ibv_qp *qp[2];
+    struct pair p;
+
+    pair_open(&p, &c);
+    pair_fault(&p, "h0:n0 provider mlx4");
+    connect(&p, qp, 42, 42);
+    ck_assert_uint_eq(fab_ibv_qp(qp[0])->sport, fab_udp_sport(0, qp[0]->qp_num, qp[1]->qp_num));
+    ck_assert_uint_eq(fab_ibv_qp(qp[1])->sport, 0xC02A);
+    ck_assert_int_eq(pair_to_state(&p, qp[0], IBV_QPS_ERR), 0);
+    ck_assert_int_eq(post_on(&p, qp[0], 0, IBV_WR_RDMA_WRITE, 1, 8), 0); /* else as mlx5 */
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_WR_FLUSH_ERR);
+    disconnect(&p, qp);
+    pair_fault(&p, "h0:n0 provider plain");
+    connect(&p, qp, 42, 42);
+    ck_assert_uint_eq(fab_ibv_qp(qp[0])->sport, 0xC02A);
+    disconnect(&p, qp);
+    connect(&p, qp, 0, 0);
+    ck_assert_uint_eq(fab_ibv_qp(qp[0])->sport, fab_ibv_qp(qp[1])->sport);
+    disconnect(&p, qp);
+    pair_close(&p);
+}
+END_TEST
+
+/* A run of some packets: the digest, and that spines of a fabric of one cannot be broken. */
+static uint64_t run_digest(int spines, uint32_t label)
+{
+    struct pair_cfg c = {.spines = spines, .seed = 9, .rate = 100000000, .opts = {.dma_ns = 500}};
+    struct ibv_qp *qp[2];
+    struct pair p;
+    char err[200];
+    uint64_t digest;
+
+    c.opts.jitter_ns = 3000;
+    pair_open(&p, &c);
+    connect(&p, qp, label, label);
+    ck_assert_int_eq(post_on(&p, qp[0], 0, IBV_WR_RDMA_WRITE, 1, 100000), 0);
+    ck_assert_int_eq(post_on(&p, qp[1], 1, IBV_WR_RDMA_READ, 2, 100000), 0);
+    pair_run(&p);
+    digest = fab_inproc_digest(p.f);
+    if (spines <= 1) {
+        ck_assert_int_eq(fab_inproc_fault(p.f, "spine 0 blackhole", err, sizeof err), -1);
+        ck_assert_ptr_nonnull(strstr(err, "spine 0"));
+        ck_assert_ptr_null(fab_inproc_spine(p.f, 0, 0));
+        ck_assert_int_eq(way(&p, qp[0]), -1);
+    } else {
+        ck_assert_int_ge(way(&p, qp[0]), 0);
+    }
+    disconnect(&p, qp);
+    pair_close(&p);
+    return digest;
+}
+
+START_TEST(healthy_spines_change_nothing)
+{
+    uint64_t one = run_digest(0, 0);
+
+    ck_assert_uint_eq(run_digest(1, 0), one);
+    ck_assert_uint_eq(run_digest(1, 77), one);
+    ck_assert_uint_eq(run_digest(64, 77), one);
+}
+END_TEST
+
+/* A port that talks to itself meets no spine. */
+START_TEST(loops_stay_inside)
+{
+    struct pair_cfg c = {.spines = 2};
+    struct ibv_qp *qp[2];
+    struct pair p;
+
+    pair_open(&p, &c);
+    pair_fault(&p, "spine * blackhole");
+    for (int i = 0; i < 2; i++) {
+        ck_assert_ptr_nonnull(qp[i] = pair_new_qp(&p, &p.s[0]));
+        ck_assert_int_eq(pair_to_init(&p, qp[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(pair_to_rtr(&p, qp[i], &p.s[0].gid, qp[!i]->qp_num, 5), 0);
+        ck_assert_int_eq(pair_to_rts(&p, qp[i], 5), 0);
+    }
+    ck_assert_int_eq(way(&p, qp[0]), -1);
+    ck_assert_int_eq(post_on(&p, qp[0], 0, IBV_WR_RDMA_WRITE, 1, 0), 0);
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
+    ck_assert_uint_eq(TOTAL(&p, packets), 0);
+    disconnect(&p, qp);
+    pair_close(&p);
+}
+END_TEST
+
+/* Whether a write of the pair's own queue pair goes through. */
+static bool passes(struct pair *p)
+{
+    struct ibv_qp *qp[2];
+    struct ibv_wc wc;
+
+    connect(p, qp, 1, 1);
+    ck_assert_int_eq(post_on(p, qp[0], 0, IBV_WR_RDMA_WRITE, 1, 8), 0);
+    pair_run(p);
+    ck_assert_int_eq(pair_poll(p, 0, &wc), 1);
+    disconnect(p, qp);
+    return wc.status == IBV_WC_SUCCESS;
+}
+
+START_TEST(rails_and_restore)
+{
+    struct pair_cfg c = {.spines = 2, .timeout = 8, .retry = 1};
+    struct pair p;
+
+    pair_open(&p, &c);
+    pair_fault(&p, "rail 1 spine * blackhole");
+    ck_assert(passes(&p));
+    pair_fault(&p, "rail 0 spine * blackhole");
+    ck_assert(!passes(&p));
+    pair_fault(&p, "*:n1 restore");
+    pair_fault(&p, "h0:n0 restore");
+    pair_fault(&p, "h1:n0 restore");
+    ck_assert(!passes(&p));
+    pair_fault(&p, "*:n0 restore");
+    ck_assert(passes(&p));
+    pair_fault(&p, "spine * loss 100%");
+    ck_assert(!passes(&p));
+    pair_fault(&p, "*:* restore");
+    ck_assert(passes(&p));
+    pair_fault(&p, "rail * spine * loss 100%");
+    pair_fault(&p, "spine * up");
+    ck_assert(!passes(&p));
+    pair_fault(&p, "spine * restore");
+    ck_assert(passes(&p));
+    pair_close(&p);
+}
+END_TEST
+
+START_TEST(fault_texts)
+{
+    static const struct {
+        const char *text;
+        int rail, spine;
+        enum fab_fault_kind kind;
+        uint64_t value;
+    } good[] = {
+        {"spine 3 down", -1, 3, FAB_FAULT_DOWN, 0},
+        {"  rail 1   spine 0 up ", 1, 0, FAB_FAULT_UP, 0},
+        {"rail * spine * clear", -1, -1, FAB_FAULT_RESTORE, 0},
+        {"rail 15 spine 63 loss 1%", 15, 63, FAB_FAULT_LOSS, 10000},
+        {"spine * rate 5MB/s", -1, -1, FAB_FAULT_RATE, 5000000},
+        {"spine 7 blackhole", -1, 7, FAB_FAULT_BLACKHOLE, 0},
+    };
+    static const char *const bad[][2] = {
+        {"spine", "want a place"},        {"spine 3", "'spine 3'"},
+        {"rail 1 down", "'rail 1 down'"}, {"rail 1 spine", "'rail 1 spine'"},
+        {"rail 1 spine 3", "spine 3"},    {"rail 16 spine 1 down", "'16'"},
+        {"spine 64 down", "'64'"},        {"spine x down", "'x'"},
+        {"spine -1 down", "'-1'"},        {"spine 1 corrupt 1%", "'corrupt'"},
+        {"spine 1 loss", "'loss'"},       {"spine 1 loss 101%", "101%"},
+        {"spine 1 down now", "'now'"},    {"rail x spine 1 down", "'x'"},
+        {"spine 1 dwn", "'dwn'"},         {"spine 1x down", "'1x'"},
+    };
+    struct pair_cfg c = {.spines = 4};
+    struct fab_fault f;
+    char err[200];
+    struct pair p;
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ck_assert_msg(fab_fault_parse(good[i].text, &f, err, sizeof err) == 0, "%s", err);
+        ck_assert_int_eq(f.at, FAB_AT_SPINE);
+        ck_assert_int_eq(f.host, -1);
+        ck_assert_int_eq(f.nic, good[i].rail);
+        ck_assert_int_eq(f.spine, good[i].spine);
+        ck_assert_int_eq(f.kind, good[i].kind);
+        ck_assert_uint_eq(f.value, good[i].value);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_msg(fab_fault_parse(bad[i][0], &f, err, sizeof err) == -1, "taken: %s",
+                      bad[i][0]);
+        ck_assert_msg(strstr(err, bad[i][1]) != NULL, "'%s' does not name '%s'", err, bad[i][1]);
+    }
+    pair_open(&p, &c);
+    ck_assert_int_eq(fab_inproc_fault(p.f, "spine 4 down", err, sizeof err), -1);
+    ck_assert_str_eq(err, "no spine 4: each rail has spines 0 to 3");
+    ck_assert_int_eq(fab_inproc_fault(p.f, "rail 2 spine 1 down", err, sizeof err), -1);
+    ck_assert_str_eq(err, "no rail 2: the fabric has rails 0 to 1");
+    pair_close(&p);
+}
+END_TEST
+
+START_TEST(description)
+{
+    static const char *const bad[] = {"spines 0", "spines 65", "spines",
+                                      "hash",     "hash flow", "spines 4 5"};
+    static struct fab_desc d;
+    char text[80], err[200];
+
+    ck_assert_int_eq(fab_desc_parse(&d, "hosts 2\nnics 1\nspines 4\nhash qp\n", err, sizeof err),
+                     0);
+    ck_assert_int_eq(d.spines, 4);
+    ck_assert_int_eq(d.hash, FAB_HASH_QP);
+    ck_assert_int_eq(fab_desc_parse(&d, "hosts 2\nnics 1\n", err, sizeof err), 0);
+    ck_assert_int_eq(fab_spines(&d), 1);
+    ck_assert_int_eq(d.hash, FAB_HASH_PORTS);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "hosts 2\nnics 1\n%s\n", bad[i]);
+        ck_assert_int_eq(fab_desc_parse(&d, text, err, sizeof err), -1);
+        ck_assert_ptr_nonnull(strstr(err, "line 3"));
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("fabric_ways");
+    TCase *t = tcase_create("ways");
+
+    tcase_add_test(t, label_to_port);
+    tcase_add_test(t, labels_spread_over_the_spines);
+    tcase_add_test(t, each_end_has_its_own_port);
+    tcase_add_test(t, blackhole_swallows_its_own);
+    tcase_add_test(t, blackhole_ends);
+    tcase_add_test(t, down_moves_its_own);
+    tcase_add_test(t, down_spreads);
+    tcase_add_test(t, loss);
+    tcase_add_test(t, rate_is_shared);
+    tcase_add_test(t, rate_drops_what_does_not_fit);
+    tcase_add_loop_test(t, hash_of_queue_pairs, 0, 2);
+    tcase_add_test(t, label_ignored);
+    tcase_add_test(t, healthy_spines_change_nothing);
+    tcase_add_test(t, loops_stay_inside);
+    tcase_add_test(t, rails_and_restore);
+    tcase_add_test(t, fault_texts);
+    tcase_add_test(t, description);
+    suite_add_tcase(s, t);
+    return pair_main(s);
+}

@@ -78,5 +78,55 @@ check "remove: DEVICE_FATAL, and every call fails" A \
 watch 'silent-death' '$f remove' --retry 3
 check "silent-death: who posts and polls is told nothing" A \
     'saw("event"; "DEVICE_FATAL") and any($l[]; .seen == "call") == false and any($l[]; .seen == "wc") == false and saw("progress"; "send stopped") and fin("fence").modify_qp == "EIO"'
+
+# Spines. way WHICH FAULT OPTIONS...: a fabric of four, and a queue pair whose spine (WHICH 0) or another (1 to 3 beyond it) gets FAULT in the middle
+# of the traffic; $T/S is the status behind it, $T/k the spine
+way() {
+    which=$1 broken=$2
+    shift 2
+    "$B/softfab" down --name $name >/dev/null && "$B/softfab" up --name $name --hosts 2 --nics 1 --rate 20MB/s --spines 4 >/dev/null || return 1
+    cat >"$T/w" <<END
+#!/bin/sh
+k=\$("$B/softfab" status --name $name --json | jq '.spine | max_by(.bytes).spine')
+k=\$(((k + $which) % 4))
+echo \$k >"$T/k"
+"$B/softfab" fault --name $name "spine \$k $broken"
+END
+    watch '' "sh $T/w" "$@"
+    "$B/softfab" status --name $name --json >"$T/S"
+}
+# of_spine NAME CONDITION: over that spine's line of the status, $s, and the sum over the others, $o
+of_spine() {
+    if jq -e --argjson k "$(cat "$T/k")" '.spine as $all | $all[$k] as $s | ($all | map(select(.spine != $k)) |
+        {dropped: map(.dropped) | add, moved: map(.moved) | add, packets: map(.packets) | add}) as $o | '"$2" "$T/S" >/dev/null 2>"$T/jq"; then
+        passed=$((passed + 1))
+        echo "ok     $1"
+    else
+        failed=$((failed + 1))
+        echo "FAILED $1: not so at spine $(cat "$T/k"): $2"
+        cat "$T/jq" && jq -c '.spine[]' "$T/S" | sed 's/^/    | /'
+    fi
+}
+way 0 blackhole --retry 3 --label 5
+check "spine blackhole: the retries run out, nobody is told before" A \
+    'saw("wc"; "send RETRY_EXC_ERR") and any($l[]; .seen == "event" or .seen == "port") == false and fin("state").state == "ERR"'
+check "spine blackhole: at the other end as well" B 'saw("wc"; "send RETRY_EXC_ERR")'
+of_spine "equal labels: all packets take one spine, which swallows them" '$s.dropped > 0 and $s.faults == ["blackhole"] and $o.packets == 0'
+way 1 blackhole --retry 3 --label 5
+check "a blackholed spine that nothing hashes to is not noticed" A 'any($l[]; .seen == "wc") == false and fin("state").state == "RTS"'
+of_spine "none of its packets was touched" '$s.packets == 0 and $o.packets > 0 and $o.dropped == 0'
+way 0 down --retry 3 --label 5
+check "spine down: another one carries on" A 'any($l[]; .seen == "wc") == false and fin("state").state == "RTS"'
+of_spine "spine down: its packets moved" '$s.state == "DOWN" and $s.moved > 0 and $s.dropped == 0 and $o.packets > 0 and $o.moved == 0'
+way 0 "rate 1MB/s" --retry 7 --label 5
+check "spine rate: slow, and no error" A 'any($l[]; .seen == "wc") == false and fin("state").state == "RTS"'
+of_spine "spine rate: packets waited in its queue" '$s.queued > 0 and $s.rate_Bps == 1000000'
+if "$B/softfab" fault --name $name "spine 4 down" 2>"$T/e" || ! grep -q "no spine 4" "$T/e"; then
+    failed=$((failed + 1))
+    echo "FAILED a fault of a spine that is not there: $(cat "$T/e")"
+else
+    passed=$((passed + 1))
+    echo "ok     a fault of a spine that is not there names it"
+fi
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -267,16 +267,17 @@ static int to_rts(struct vw *w, uint32_t psn)
             return fail("post_recv", rc);
         }
     }
-    a = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_256,
-        .dest_qp_num = w->peer.qpn,
-        .rq_psn = w->peer.psn,
-        .min_rnr_timer = 12,
-        .ah_attr = {
-            .is_global = 1,
-            .port_num = (uint8_t)w->o.ib_port,
-            .grh = {.dgid = w->peer.gid, .sgid_index = (uint8_t)w->o.gid_index, .hop_limit = 64}}};
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                             .path_mtu = IBV_MTU_256,
+                             .dest_qp_num = w->peer.qpn,
+                             .rq_psn = w->peer.psn,
+                             .min_rnr_timer = 12,
+                             .ah_attr = {.is_global = 1,
+                                         .port_num = (uint8_t)w->o.ib_port,
+                                         .grh = {.dgid = w->peer.gid,
+                                                 .sgid_index = (uint8_t)w->o.gid_index,
+                                                 .hop_limit = 64,
+                                                 .flow_label = (uint32_t)w->o.label}}};
     while (a.path_mtu < IBV_MTU_4096 && mtu_bytes(a.path_mtu + 1) <= mtu) {
         a.path_mtu++;
     }

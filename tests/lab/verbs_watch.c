@@ -25,6 +25,7 @@ static const char help[] =
     "  --dev NAME --port 1 --gid N      device [first], port, GID index [the last IPv4 one]\n"
     "  --mtu BYTES                      path MTU [the ports' active one]\n"
     "  --timeout 14 --retry 3 --rnr 7   of the queue pair\n"
+    "  --label 0                        flow label of the queue pair, which chooses its way\n"
     "  --size 4096 --depth 8            bytes per write, writes outstanding\n"
     "  --pace 20ms                      fills the window this often only [whenever a write is done]\n"
     "  --recv-only                      this end writes nothing\n"
@@ -118,6 +119,7 @@ static int options_parse(struct vw_opts *o, int argc, char **argv)
         {{"timeout", 1}, NUMBER, 0, 31, &o->timeout},
         {{"retry", 1}, NUMBER, 0, 7, &o->retry},
         {{"rnr", 1}, NUMBER, 0, 7, &o->rnr},
+        {{"label", 1}, NUMBER, 0, 0xfffff, &o->label},
         {{"size", 1}, NUMBER, 1, 1 << 20, &o->size},
         {{"depth", 1}, NUMBER, 1, 1024, &o->depth},
         {{"observe", 1}, TIME, 0, 0, &o->observe_ns},

@@ -37,7 +37,7 @@ struct vw_opts {
                                the peer */
     int ib_port, gid_index; /* gid_index -1: the last IPv4 one */
     int mtu;                /* bytes; 0: the port's active one */
-    int timeout, retry, rnr;
+    int timeout, retry, rnr, label;
     uint32_t size, depth;
     bool recv_only;
     uint64_t pace_ns; /* the window is filled this often; 0: whenever a write is done */

@@ -19,6 +19,11 @@ int softfab_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int softfab_misuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A whole number 0..max; -1: @text is none. */
 int softfab_number(const char *text, int max);
+/* "20MB/s", "unlimited". */
+void softfab_rate_text(uint64_t v, char *buf, size_t len);
+/* softfab_spines.c: their part of the status. text: nothing where there is one spine. */
+void softfab_spines_text(struct seg *seg);
+void softfab_spines_json(struct seg *seg);
 /* Opens the fabric of that name as an observer. 0, or the exit status after a message. */
 int softfab_open(struct seg_map *m, const char *name);
 

@@ -109,6 +109,9 @@ int softfab_exec(int argc, char **argv)
 /* Programs that read files instead of asking verbs see the port's state and addresses too. */
 static void files_follow(struct seg_map *m, const struct fab_fault *f)
 {
+    if (f->at == FAB_AT_SPINE) {
+        return;
+    }
     for (int h = 0; h < m->seg->head.desc.hosts; h++) {
         for (int n = 0; n < m->seg->head.desc.nics; n++) {
             if ((f->host >= 0 && f->host != h) || (f->nic >= 0 && f->nic != n)) {

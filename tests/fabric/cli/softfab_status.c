@@ -13,7 +13,7 @@ struct nic_view {
     uint64_t tx_bytes, tx_packets, rx_bytes, rx_packets, drops;
 };
 
-static void rate_text(uint64_t v, char *buf, size_t len)
+void softfab_rate_text(uint64_t v, char *buf, size_t len)
 {
     if (v == 0) {
         snprintf(buf, len, "unlimited");
@@ -78,7 +78,7 @@ static void link_faults(struct nic_view *v, uint64_t base_rate)
         fault_add(v, "delay", buf);
     }
     if (l->rate != base_rate) {
-        rate_text(l->rate, buf, sizeof(buf));
+        softfab_rate_text(l->rate, buf, sizeof(buf));
         fault_add(v, "rate", buf);
     }
 }
@@ -182,7 +182,7 @@ static void nic_view(struct seg *seg, int host, int nic, struct nic_view *v)
         cuts_rail(v, seg, i);
     }
     device_faults(v, n);
-    rate_text(v->link.rate, v->rate, sizeof(v->rate));
+    softfab_rate_text(v->link.rate, v->rate, sizeof(v->rate));
     time_text(seg->head.desc.nic[host][nic].latency_ns, v->latency, sizeof(v->latency));
     v->tx_bytes = atomic_load_explicit(&n->count.tx_bytes, memory_order_relaxed);
     v->tx_packets = atomic_load_explicit(&n->count.tx_packets, memory_order_relaxed);
@@ -230,6 +230,7 @@ static void text_print(struct seg_map *m)
                    v.rx_packets, v.drops, *v.faults != '\0' ? v.faults : "-");
         }
     }
+    softfab_spines_text(m->seg);
     for (int i = 0; i < SEG_SLOTS; i++) {
         if (!seg_slot_alive(m, i, &pid)) {
             continue;
@@ -304,7 +305,9 @@ static void json_print(struct seg_map *m)
             json_nic(&v, &d->nic[h][n], h == d->hosts - 1 && n == d->nics - 1);
         }
     }
-    printf("  ],\n  \"to_ns\": %" PRIu64 ",\n  \"process\": [", seg_now());
+    printf("  ],\n");
+    softfab_spines_json(m->seg);
+    printf("  \"to_ns\": %" PRIu64 ",\n  \"process\": [", seg_now());
     for (int i = 0; i < SEG_SLOTS; i++) {
         if (!seg_slot_alive(m, i, &pid)) {
             continue;

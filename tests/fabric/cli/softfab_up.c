@@ -10,7 +10,8 @@
 
 struct up_args {
     const char *name, *desc_file;
-    int hosts, nics;
+    int hosts, nics, spines;
+    enum fab_hash hash;
     uint64_t rate, latency_ns;
     bool crossrail, reorder, gpu, shape_given;
 };
@@ -42,6 +43,15 @@ static int up_option_set(struct up_args *a, int opt)
                    ? 0
                    : softfab_misuse("up: --%s '%s' is not a number of at least 1",
                                     opt == 'H' ? "hosts" : "nics", optarg);
+    case 's':
+        a->spines = softfab_number(optarg, FAB_MAX_SPINES);
+        return a->spines > 0 ? 0
+                             : softfab_misuse("up: --spines '%s' is not a number from 1 to %d",
+                                              optarg, FAB_MAX_SPINES);
+    case 'h':
+        return fab_parse_hash(optarg, &a->hash) == 0
+                   ? 0
+                   : softfab_misuse("up: --hash '%s' is neither ports nor qp", optarg);
     case 'r':
         a->shape_given = true;
         return fab_parse_rate(optarg, &a->rate) == 0
@@ -61,11 +71,10 @@ static int up_option_set(struct up_args *a, int opt)
 static int up_parse(int argc, char **argv, struct up_args *a)
 {
     static const struct option opts[] = {
-        {"name", 1, NULL, 'N'},      {"hosts", 1, NULL, 'H'},
-        {"nics", 1, NULL, 'n'},      {"rate", 1, NULL, 'r'},
-        {"latency", 1, NULL, 'l'},   {"desc", 1, NULL, 'd'},
-        {"crossrail", 0, NULL, 'x'}, {"gpu", 0, NULL, 'g'},
-        {"reorder", 0, NULL, 'o'},   {0},
+        {"name", 1, NULL, 'N'},      {"hosts", 1, NULL, 'H'},   {"nics", 1, NULL, 'n'},
+        {"rate", 1, NULL, 'r'},      {"latency", 1, NULL, 'l'}, {"desc", 1, NULL, 'd'},
+        {"crossrail", 0, NULL, 'x'}, {"gpu", 0, NULL, 'g'},     {"reorder", 0, NULL, 'o'},
+        {"spines", 1, NULL, 's'},    {"hash", 1, NULL, 'h'},    {0},
     };
     int opt;
 
@@ -149,6 +158,8 @@ int softfab_up(int argc, char **argv)
     }
     d.crossrail |= a.crossrail;
     d.reorder |= a.reorder;
+    d.spines = a.spines > 0 ? a.spines : d.spines;
+    d.hash = a.hash != FAB_HASH_PORTS ? a.hash : d.hash;
     if (seg_dir_path(a.name, path, sizeof(path), why, sizeof(why)) != 0) {
         return softfab_fail("%s", why);
     }

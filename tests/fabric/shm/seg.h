@@ -21,6 +21,7 @@
 
 #include "tests/fabric/model/fab_desc.h"
 #include "tests/fabric/model/fab_fault.h"
+#include "tests/fabric/model/fab_spine.h"
 #include "tests/fabric/shm/seg_port.h"
 
 #include <stdatomic.h>
@@ -30,7 +31,7 @@
 #include <sys/types.h>
 
 #define SEG_MAGIC     0x6261666674666f73ull
-#define SEG_VERSION   5u
+#define SEG_VERSION   6u
 #define SEG_SLOTS     64
 #define SEG_NICS_MAX  (FAB_MAX_HOSTS * FAB_MAX_NICS)
 #define SEG_NAME_MAX  64
@@ -101,6 +102,21 @@ struct seg_nic {
     _Alignas(64) struct seg_count count;
 };
 
+struct seg_spine {
+    _Alignas(64) _Atomic uint64_t free_at; /* CLOCK_MONOTONIC ns: its queue is empty, advanced by
+                                              compare-and-swap; of use while it has a rate */
+    _Atomic uint64_t packets, bytes, dropped, queued, moved; /* struct fab_spine_count */
+};
+
+/* The spines of a rail: struct fab_rail as words that faults write and senders read, and what
+ * senders count. */
+struct seg_rail {
+    _Atomic uint64_t down, blackhole;
+    _Atomic uint32_t loss_ppm[FAB_MAX_SPINES];
+    _Atomic uint64_t rate[FAB_MAX_SPINES];
+    struct seg_spine spine[FAB_MAX_SPINES];
+};
+
 struct seg_slot {
     _Alignas(64) _Atomic uint32_t incarnation; /* odd while lived in */
     _Atomic int32_t pid;
@@ -158,6 +174,7 @@ struct seg_head {
 struct seg {
     struct seg_head head;
     _Alignas(64) struct seg_nic nic[SEG_NICS_MAX]; /* seg_nic_at */
+    struct seg_rail rail[FAB_MAX_NICS];
     struct seg_slot slot[SEG_SLOTS];
     struct seg_index index[SEG_SLOTS][SEG_SLOTS]; /* [producer][consumer] */
     struct seg_ring ring[SEG_SLOTS][SEG_SLOTS];   /* [producer][consumer] */
@@ -233,15 +250,30 @@ void seg_file_close(struct seg_map *m);
 
 /* --- seg_fault.c --- */
 
-/* Applies @f to every NIC it names: words, log, bells. A device that is removed leaves its host's
- * tree when every process that has it open has taken that up, as the kernel's leaves sysfs when the
- * objects of all are destroyed; if one stands still, it stays there. 0, or -1 with the reason in
+/* Applies @f to every NIC or spine it names: words, log, bells. A device that is removed leaves its
+ * host's tree when every process that has it open has taken that up, as the kernel's leaves sysfs
+ * when the objects of all are destroyed; if one stands still, it stays there. 0, or -1 with the
+ * reason in
  * @why (no such NIC). Waits for another writer. */
 int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len);
 /* Reads fault number @seq of @n, 1..fault_seq. False if the log no longer holds it. */
 bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f);
 /* Copies the link's words. */
 void seg_link_read(struct seg_nic *n, struct fab_link *l);
+
+/* --- seg_spine.c; all but the first two for fabrics of more than one spine --- */
+
+/* Copies the words. */
+void seg_rail_read(struct seg_rail *s, struct fab_rail *r);
+/* Applies what @f says of spines. Under SEG_LOCK_FAULT. */
+void seg_rails_fault(struct seg *seg, const struct fab_fault *f);
+void seg_spine_count_read(struct seg_spine *s, struct fab_spine_count *c);
+/* The spine that a packet takes, which counts it; -1: all are down. Not for a packet that its own
+ * port takes back. */
+int seg_spine_choose(struct seg *seg, const struct fab_hdr *h);
+/* What spine @k of @rail does to a packet with @len bytes of payload that reaches it at *@when (0:
+ * at once). False: it is lost; else *@when is when it leaves. @rnd: a fresh random number. */
+bool seg_spine_pass(struct seg *seg, int rail, int k, uint32_t len, uint64_t rnd, uint64_t *when);
 
 /* --- seg_slot.c: processes --- */
 

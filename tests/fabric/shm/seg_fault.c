@@ -202,7 +202,8 @@ static void trees_follow(struct seg_map *m, const struct fab_fault *f, uint32_t 
 {
     const struct fab_desc *d = &m->seg->head.desc;
 
-    if (f->kind != FAB_FAULT_REMOVE && f->kind != FAB_FAULT_UP && f->kind != FAB_FAULT_RESTORE) {
+    if (f->at == FAB_AT_SPINE ||
+        (f->kind != FAB_FAULT_REMOVE && f->kind != FAB_FAULT_UP && f->kind != FAB_FAULT_RESTORE)) {
         return;
     }
     for (int h = 0; h < d->hosts; h++) {
@@ -227,6 +228,9 @@ int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, siz
     struct fab_fault other;
     uint32_t gen;
 
+    if (!fab_fault_spine_fits(f, d, why, why_len)) {
+        return -1;
+    }
     if (!fab_fault_fits(f, d->hosts, d->nics)) {
         bool here = f->host >= d->hosts || f->nic >= d->nics;
         snprintf(why, why_len, "no NIC h%d:n%d: fabric %s has %d hosts with %d NICs",
@@ -241,7 +245,10 @@ int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, siz
             return -1;
         }
     }
-    all_apply(m->seg, f, false);
+    seg_rails_fault(m->seg, f);
+    if (f->at == FAB_AT_NIC) {
+        all_apply(m->seg, f, false);
+    }
     if (fab_fault_other(f, &other)) {
         all_apply(m->seg, &other, true);
     }

@@ -184,6 +184,20 @@ static void record_repeat(struct shm_engine *e, struct shm_nic *n, int slot,
     record_publish(e, slot, again, first->due);
 }
 
+/* What lies between the ports does to a packet that both let through at *@due. False: it is lost.
+ */
+static bool spine_pass(struct shm_engine *e, const struct fab_hdr *h, uint64_t *due)
+{
+    int k;
+
+    if (e->map.seg->head.desc.spines <= 1 || fab_hdr_loops(h)) {
+        return true;
+    }
+    k = seg_spine_choose(e->map.seg, h);
+    return k >= 0 &&
+           seg_spine_pass(e->map.seg, fab_hdr_rail(h), k, h->len, fab_rng_next(&e->rng), due);
+}
+
 void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *qp,
                   struct fab_pkt *pkt)
 {
@@ -201,6 +215,10 @@ void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *q
         nic->cnt.acks_lost += fate == FAB_DROP && fab_hdr_response(h) && nic->link.ack_lost;
         nic->cnt.tx_dropped++;
         atomic_fetch_add_explicit(&n->seg->count.drops, 1, memory_order_relaxed);
+        shm_pkt_put(e, p);
+        return;
+    }
+    if (!spine_pass(e, h, &due)) {
         shm_pkt_put(e, p);
         return;
     }

@@ -154,6 +154,82 @@ START_TEST(fault_cuts)
 }
 END_TEST
 
+static const char *refused(struct seg_map *m, const char *text)
+{
+    struct fab_fault f;
+
+    ck_assert_msg(fab_fault_parse(text, &f, why, sizeof(why)) == 0, "%s", why);
+    ck_assert_int_eq(seg_fault_apply(m, &f, why, sizeof(why)), -1);
+    return why;
+}
+
+/* A packet from one host to the other on rail 1, over the spine that it takes. */
+static bool spine_pass(struct seg *seg, struct fab_hdr *h, int *k, uint64_t *when)
+{
+    *k = seg_spine_choose(seg, h);
+    return *k >= 0 && seg_spine_pass(seg, 1, *k, h->len, 0, when);
+}
+
+START_TEST(fault_spines)
+{
+    struct fab_hdr h = {
+        .src = {.nic = 1}, .dst = {.host = 1, .nic = 1}, .sport = 0xC005, .len = 936};
+    struct fab_spine_count c;
+    struct seg_map m;
+    struct fab_rail r;
+    uint64_t when = 0;
+    char text[40];
+    int k, other;
+
+    fabric_make();
+    ck_assert_int_eq(seg_file_open(&m, dir, why, sizeof(why)), 0);
+    ck_assert_ptr_nonnull(strstr(refused(&m, "spine 0 down"), "no spine 0"));
+    m.seg->head.desc.spines = 3;
+    ck_assert_ptr_nonnull(strstr(refused(&m, "spine 3 down"), "no spine 3"));
+    ck_assert_ptr_nonnull(strstr(refused(&m, "rail 2 spine 0 down"), "no rail 2"));
+    ck_assert(spine_pass(m.seg, &h, &k, &when));
+    ck_assert_uint_eq(when, 0);
+    snprintf(text, sizeof(text), "rail 1 spine %d blackhole", k);
+    fault(&m, text);
+    ck_assert_uint_eq(atomic_load(&seg_nic_at(m.seg, 0, 1)->fault_seq), 0);
+    ck_assert(!spine_pass(m.seg, &h, &k, &when));
+    fault(&m, "*:n0 restore");
+    ck_assert(!spine_pass(m.seg, &h, &k, &when));
+    fault(&m, "*:n1 restore");
+    snprintf(text, sizeof(text), "spine %d rate 1MB/s", k);
+    fault(&m, text);
+    seg_rail_read(&m.seg->rail[0], &r);
+    ck_assert_uint_eq(r.rate[k], 1000000);
+    for (uint64_t i = 1; i <= 3; i++) { /* 1000 bytes with their headers */
+        when = 5000000;
+        ck_assert(spine_pass(m.seg, &h, &k, &when));
+        ck_assert_uint_eq(when, 5000000 + i * 1000000);
+    }
+    atomic_store(&m.seg->rail[1].spine[k].free_at, 5000001 + FAB_SPINE_QUEUE_NS);
+    when = 5000000;
+    ck_assert(!spine_pass(m.seg, &h, &k, &when));
+    snprintf(text, sizeof(text), "spine %d down", k);
+    fault(&m, text);
+    when = 0;
+    ck_assert(spine_pass(m.seg, &h, &other, &when));
+    ck_assert_int_ne(other, k);
+    seg_spine_count_read(&m.seg->rail[1].spine[k], &c);
+    ck_assert_uint_eq(c.packets, 7);
+    ck_assert_uint_eq(c.bytes, 7 * 936);
+    ck_assert_uint_eq(c.dropped, 3);
+    ck_assert_uint_eq(c.queued, 2);
+    ck_assert_uint_eq(c.moved, 1);
+    fault(&m, "spine * down");
+    ck_assert(!spine_pass(m.seg, &h, &other, &when));
+    ck_assert_int_eq(other, -1);
+    fault(&m, "*:* restore");
+    seg_rail_read(&m.seg->rail[1], &r);
+    ck_assert_uint_eq(r.down + r.rate[k], 0);
+    seg_file_close(&m);
+    fabric_remove();
+}
+END_TEST
+
 static void fault_writer(struct seg_map *m)
 {
     struct fab_fault f = {.host = 0, .nic = 0, .kind = FAB_FAULT_QP_ERROR};
@@ -196,6 +272,7 @@ static void add(TCase *tc)
     tcase_add_test(tc, fault_words_and_log);
     tcase_add_test(tc, removed_devices_leave_the_tree);
     tcase_add_test(tc, fault_cuts);
+    tcase_add_test(tc, fault_spines);
     tcase_add_test(tc, fault_writers_take_turns);
 }
 

@@ -254,7 +254,7 @@ static void dead_nics(struct sim *s)
 static void providers_make(struct sim *s)
 {
     struct fab_rng r = {s->p.providers};
-    uint64_t kind = fab_rng_upto(&r, FAB_PROVIDERS - 1);
+    uint64_t kind = fab_rng_upto(&r, FAB_PROVIDERS_IN_ERR - 1);
     char text[40];
 
     if (!s->p.providers) {
@@ -262,7 +262,7 @@ static void providers_make(struct sim *s)
     }
     for (int h = 0; h < (s->p.share_host ? 2 : s->p.procs); h++) {
         for (int n = 0; n < s->p.nics; n++) {
-            kind = s->p.one_provider ? kind : fab_rng_upto(&r, FAB_PROVIDERS - 1);
+            kind = s->p.one_provider ? kind : fab_rng_upto(&r, FAB_PROVIDERS_IN_ERR - 1);
             snprintf(text, sizeof(text), "h%d:n%d provider %s", h, n, fab_provider_name(kind));
             sim_trace(s, "%s", text);
             sim_fabric_fault(s, text);

@@ -223,7 +223,7 @@ static void traits_draw(struct soak_plan *p, struct fab_rng *r)
         soak_fault_add(p, SOAK_RECV_KEPT, -1, -1);
     }
     for (int host = 0; host < p->hosts && soak_pct(r, 50); host++) {
-        uint64_t kind = soak_pick(r, FAB_PROVIDER_SEND_REFUSED, FAB_PROVIDERS - 1);
+        uint64_t kind = soak_pick(r, FAB_PROVIDER_SEND_REFUSED, FAB_PROVIDERS_IN_ERR - 1);
         struct soak_fault *f = soak_fault_add(p, SOAK_PROVIDER, host, -1);
         char what[24];
 

@@ -152,7 +152,8 @@ enum fab_provider {
     FAB_PROVIDER_IONIC,
     FAB_PROVIDER_MANA,
     FAB_PROVIDER_MLX4,
-    FAB_PROVIDERS
+    FAB_PROVIDERS,
+    FAB_PROVIDERS_IN_ERR = FAB_PROVIDER_MLX4 /* those before it differ in ERR */
 };
 /* Whether it does in ERR what mlx5 does. */
 static inline bool fab_provider_is_plain(enum fab_provider p)

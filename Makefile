@@ -25,16 +25,16 @@ MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
 SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
-PERF_SRC  := $(wildcard tools/r2_perf/*.c)
+PERF_SRC  := $(wildcard tools/r2_perf/*.c) plugin/base/r2_json.c
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
-CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
+CONFIG_SRC := $(wildcard tools/r2_config/*.c) plugin/base/r2_json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
               plugin/oob/oob_ifsel.c plugin/base/r2_rundir.c plugin/base/r2_symbols.c plugin/base/r2_pages.c plugin/nccl/r2_init_texts.c topo/topo_source.c \
               $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/ib_transport/ib_rc.c plugin/probe/probe_qp.c
-CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/base/r2_host_registry.c plugin/base/r2_host_registry_rows.c plugin/base/r2_rundir.c \
+CTL_SRC   := $(wildcard tools/r2_ctl/*.c) plugin/base/r2_json.c plugin/base/r2_host_registry.c plugin/base/r2_host_registry_rows.c plugin/base/r2_rundir.c \
              plugin/base/r2_symbols.c plugin/ib_transport/verbs/ib_verbs.c
-STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/r2_perf/json.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/telemetry/r2_event.c plugin/base/r2_json.c \
+STAT_SRC  := $(wildcard tools/r2_stat/*.c) plugin/base/r2_json.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/telemetry/r2_event.c \
              plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c
-TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/r2_perf/json.c $(TOPO_SRC)
+TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) plugin/base/r2_json.c $(TOPO_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/r2_json.h"
@@ -42,22 +41,6 @@ const char *r2_event_severity_name(unsigned severity)
 
 /* --- the line --- */
 
-static void put_time(struct r2_json *j, const char *key, uint64_t ns)
-{
-    time_t s = (time_t)(ns / 1000000000);
-    char text[64];
-    struct tm tm;
-    size_t n;
-
-    if (gmtime_r(&s, &tm) == NULL) {
-        r2_json_null(j, key);
-        return;
-    }
-    n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(text + n, sizeof(text) - n, ".%09uZ", (unsigned)(ns % 1000000000));
-    r2_json_text(j, key, text);
-}
-
 static void put_source(struct r2_json *j, const struct r2_event_source *src)
 {
     r2_json_text(j, "host", src->host);
@@ -89,8 +72,7 @@ static void put_text(struct r2_json *j, const char *key, const char *text)
 
 static void put_nic(struct r2_json *j, const struct r2_event_nic *nic)
 {
-    char text[64];
-    int n = 0;
+    char text[24];
 
     if (nic->device == NULL) {
         return;
@@ -105,11 +87,7 @@ static void put_nic(struct r2_json *j, const struct r2_event_nic *nic)
     put_text(j, "fw", nic->fw);
     snprintf(text, sizeof(text), "%016llx", (unsigned long long)nic->guid);
     r2_json_text(j, "guid", text);
-    for (int i = 0; i < 16; i++) {
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%02x", i && i % 2 == 0 ? ":" : "",
-                      nic->gid[i]);
-    }
-    r2_json_text(j, "gid", text);
+    r2_json_gid(j, "gid", nic->gid);
     r2_json_int(j, "lid", nic->lid);
     r2_json_int(j, "rail", nic->rail);
     r2_json_close(j, '}');
@@ -212,7 +190,7 @@ size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src,
     r2_json_begin(&j, out, room);
     r2_json_open(&j, NULL, '{');
     r2_json_text(&j, "schema", R2_EVENT_SCHEMA);
-    put_time(&j, "ts", e->when_ns);
+    r2_json_time(&j, "ts", e->when_ns, 9);
     r2_json_uint(&j, "mono_ns", e->mono_ns);
     r2_json_text(&j, "boot_id", src->boot_id);
     r2_json_uint(&j, "seq", seq);
@@ -222,7 +200,7 @@ size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src,
     put_text(&j, "code", e->code);
     put_text(&j, "blame", e->blame);
     if (e->since_ns) {
-        put_time(&j, "since", e->since_ns);
+        r2_json_time(&j, "since", e->since_ns, 9);
     }
     put_revises(&j, e);
     put_nic(&j, &e->nic);

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "plugin/ib_transport/verbs/ib_device.h"
+#include "plugin/base/r2_json.h"
 #include "plugin/base/r2_rundir.h"
 #include "tools/r2_ctl/ctl.h"
-#include "tools/r2_perf/json.h"
 
 static const char *state_name(uint8_t state)
 {
@@ -37,23 +37,23 @@ static void row_text(void *arg, const struct ctl_row *r)
 
 static void row_json(void *arg, const struct ctl_row *r)
 {
-    struct json *j = arg;
+    struct r2_json *j = arg;
 
-    json_object_start(j, NULL);
-    json_text_put(j, "host", r->who.host);
-    json_text_put(j, "command", r->who.command);
-    json_int_put(j, "pid", (int64_t)r->who.pid);
-    json_int_put(j, "uid", (int64_t)r->uid);
-    json_real_put(j, "since_s", (double)r->who.since / 1e9);
-    json_text_put(j, "nic", r->nic.name);
-    json_int_put(j, "port", r->nic.port);
-    json_text_put(j, "state", state_name(r->nic.state));
-    json_int_put(j, "drained", r->nic.drained != 0);
-    json_int_put(j, "connections", r->nic.lives);
-    json_int_put(j, "only_nic", r->nic.last);
-    json_int_put(j, "lives_lost", (int64_t)r->nic.lost);
-    json_int_put(j, "waiting", r->nic.waits);
-    json_object_end(j);
+    r2_json_open(j, NULL, '{');
+    r2_json_text(j, "host", r->who.host);
+    r2_json_text(j, "command", r->who.command);
+    r2_json_int(j, "pid", (int64_t)r->who.pid);
+    r2_json_int(j, "uid", (int64_t)r->uid);
+    r2_json_real(j, "since_s", (double)r->who.since / 1e9);
+    r2_json_text(j, "nic", r->nic.name);
+    r2_json_int(j, "port", r->nic.port);
+    r2_json_text(j, "state", state_name(r->nic.state));
+    r2_json_int(j, "drained", r->nic.drained != 0);
+    r2_json_int(j, "connections", r->nic.lives);
+    r2_json_int(j, "only_nic", r->nic.last);
+    r2_json_int(j, "lives_lost", (int64_t)r->nic.lost);
+    r2_json_int(j, "waiting", r->nic.waits);
+    r2_json_close(j, '}');
 }
 
 struct drains {
@@ -107,13 +107,13 @@ static void drain_text(void *arg, const char *by, const char *name, const char *
 
 static void drain_json(void *arg, const char *by, const char *name, const char *note)
 {
-    struct json *j = arg;
+    struct r2_json *j = arg;
 
-    json_object_start(j, NULL);
-    json_text_put(j, "nic", name);
-    json_text_put(j, "by", by);
-    json_text_put(j, "note", note);
-    json_object_end(j);
+    r2_json_open(j, NULL, '{');
+    r2_json_text(j, "nic", name);
+    r2_json_text(j, "by", by);
+    r2_json_text(j, "note", note);
+    r2_json_close(j, '}');
 }
 
 /* The last commands of this user, "NIC at time" each; *rc becomes 1 where the file is not to be
@@ -150,7 +150,7 @@ int ctl_status(const struct ctl *c)
     struct drains root, own = {.len = 0};
     char root_words[R2_RUNDIR_NAMES * 100], own_words[R2_RUNDIR_NAMES * 100] = "";
     int rc = drained_names(c, 0, &root), rows = 0;
-    struct json j;
+    struct r2_json j;
 
     failbacks_get(c, 0, root_words, sizeof(root_words), &rc);
     if (geteuid() != 0) {
@@ -158,22 +158,22 @@ int ctl_status(const struct ctl *c)
         failbacks_get(c, geteuid(), own_words, sizeof(own_words), &rc);
     }
     if (c->json) {
-        json_init(&j, stdout);
-        json_object_start(&j, NULL);
-        json_text_put(&j, "schema", "r2.ctl/1");
-        json_text_put(&j, "run_dir", c->dir);
-        json_text_put(&j, "drained_by_root", root.list);
-        json_text_put(&j, "drained_by_user", own.list);
-        json_text_put(&j, "failback_by_root", root_words);
-        json_text_put(&j, "failback_by_user", own_words);
-        json_list_start(&j, "drains");
+        r2_json_begin_file(&j, stdout);
+        r2_json_open(&j, NULL, '{');
+        r2_json_text(&j, "schema", "r2.ctl/1");
+        r2_json_text(&j, "run_dir", c->dir);
+        r2_json_text(&j, "drained_by_root", root.list);
+        r2_json_text(&j, "drained_by_user", own.list);
+        r2_json_text(&j, "failback_by_root", root_words);
+        r2_json_text(&j, "failback_by_user", own_words);
+        r2_json_open(&j, "drains", '[');
         drains_walk(&root, "root", &j, drain_json);
         drains_walk(&own, "user", &j, drain_json);
-        json_list_end(&j);
-        json_list_start(&j, "processes");
+        r2_json_close(&j, ']');
+        r2_json_open(&j, "processes", '[');
         ctl_rows_walk(c, row_json, &j);
-        json_list_end(&j);
-        json_object_end(&j);
+        r2_json_close(&j, ']');
+        r2_json_close(&j, '}');
         putchar('\n');
         return rc ? 1 : 0;
     }

@@ -37,21 +37,26 @@ void report_number_format(double value, int width, char *text)
 }
 
 /* Only what concerns us goes into a file that people pass around: environments hold secrets. */
-static void report_json_env(struct json *j)
+static void report_json_env(struct r2_json *j)
 {
     static const char *const prefixes[] = {"NCCL_",   "R2_PERF_",   "SLURM_JOB",
                                            "SLURM_N", "SLURM_STEP", "OMPI_COMM_"};
-    json_list_start(j, "env");
+    r2_json_open(j, "env", '[');
     for (char **e = environ; *e; e++) {
         for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
             if (!strncmp(*e, prefixes[i], strlen(prefixes[i])) &&
                 strncmp(*e, "R2_PERF_CHILD=", 14)) {
-                json_text_put(j, NULL, *e);
+                r2_json_text(j, NULL, *e);
                 break;
             }
         }
     }
-    json_list_end(j);
+    r2_json_close(j, ']');
+}
+
+void report_bool_json(struct r2_json *j, const char *key, bool value)
+{
+    r2_json_text(j, key, value ? "true" : "false");
 }
 
 static FILE *report_json_file(const char *path)
@@ -80,58 +85,58 @@ static void report_json_open(struct report *r)
         return;
     }
     r->has_json = true;
-    json_init(&r->json, f);
-    json_object_start(&r->json, NULL);
-    json_int_put(&r->json, "version", REPORT_JSON_VERSION);
+    r2_json_begin_file(&r->json, f);
+    r2_json_open(&r->json, NULL, '{');
+    r2_json_int(&r->json, "version", REPORT_JSON_VERSION);
     report_now(now, sizeof(now));
-    json_text_put(&r->json, "start_time", now);
-    json_list_start(&r->json, "args");
+    r2_json_text(&r->json, "start_time", now);
+    r2_json_open(&r->json, "args", '[');
     for (int i = 0; i < r->o->argc; i++) {
-        json_text_put(&r->json, NULL, r->o->argv[i]);
+        r2_json_text(&r->json, NULL, r->o->argv[i]);
     }
-    json_list_end(&r->json);
+    r2_json_close(&r->json, ']');
     report_json_env(&r->json);
-    json_int_put(&r->json, "nccl_version", 0);
+    r2_json_int(&r->json, "nccl_version", 0);
 }
 
 static void report_json_config(struct report *r, const struct report_device *devices, int n)
 {
     const struct opts *o = r->o;
-    struct json *j = &r->json;
-    json_object_start(j, "config");
-    json_int_put(j, "nthreads", 1);
-    json_int_put(j, "ngpus", 1);
-    json_int_put(j, "minimum_bytes", (int64_t)o->min_bytes);
-    json_int_put(j, "maximum_bytes", (int64_t)o->max_bytes);
+    struct r2_json *j = &r->json;
+    r2_json_open(j, "config", '{');
+    r2_json_int(j, "nthreads", 1);
+    r2_json_int(j, "ngpus", 1);
+    r2_json_int(j, "minimum_bytes", (int64_t)o->min_bytes);
+    r2_json_int(j, "maximum_bytes", (int64_t)o->max_bytes);
     if (o->step_factor > 1) {
-        json_int_put(j, "step_factor", o->step_factor);
+        r2_json_int(j, "step_factor", o->step_factor);
     } else {
-        json_int_put(j, "step_bytes", (int64_t)o->step_bytes);
+        r2_json_int(j, "step_bytes", (int64_t)o->step_bytes);
     }
-    json_int_put(j, "warmup_iters", o->warmup);
-    json_int_put(j, "iterations", o->iters);
-    json_int_put(j, "aggregated_iterations", o->agg);
-    json_int_put(j, "validation", o->check);
-    json_int_put(j, "graph", 0);
-    json_bool_put(j, "blocking_collectives", o->blocking);
-    json_bool_put(j, "per_iter_timing", o->per_iter);
-    json_int_put(j, "per_iter_skip", o->per_skip);
-    json_bool_put(j, "parallel_init", false);
-    json_list_start(j, "devices");
+    r2_json_int(j, "warmup_iters", o->warmup);
+    r2_json_int(j, "iterations", o->iters);
+    r2_json_int(j, "aggregated_iterations", o->agg);
+    r2_json_int(j, "validation", o->check);
+    r2_json_int(j, "graph", 0);
+    report_bool_json(j, "blocking_collectives", o->blocking);
+    report_bool_json(j, "per_iter_timing", o->per_iter);
+    r2_json_int(j, "per_iter_skip", o->per_skip);
+    report_bool_json(j, "parallel_init", false);
+    r2_json_open(j, "devices", '[');
     for (int i = 0; i < n; i++) {
         const struct report_device *d = &devices[i];
-        json_object_start(j, NULL);
-        json_int_put(j, "rank", d->rank);
-        json_int_put(j, "group", d->group);
-        json_int_put(j, "pid", d->pid);
-        json_text_put(j, "hostname", d->host);
-        json_int_put(j, "device", d->device);
-        json_text_put(j, "device_hex", d->bus);
-        json_text_put(j, "device_info", d->info);
-        json_object_end(j);
+        r2_json_open(j, NULL, '{');
+        r2_json_int(j, "rank", d->rank);
+        r2_json_int(j, "group", d->group);
+        r2_json_int(j, "pid", d->pid);
+        r2_json_text(j, "hostname", d->host);
+        r2_json_int(j, "device", d->device);
+        r2_json_text(j, "device_hex", d->bus);
+        r2_json_text(j, "device_info", d->info);
+        r2_json_close(j, '}');
     }
-    json_list_end(j);
-    json_object_end(j);
+    r2_json_close(j, ']');
+    r2_json_close(j, '}');
 }
 
 void report_open(struct report *r, const struct opts *o, const struct report_device *devices, int n)
@@ -197,7 +202,8 @@ void report_header_print(struct report *r)
     report_header_line(r->o, units, "(B)", "(elements)", "%Y-%m-%d %H:%M:%S");
     fflush(stdout);
     if (r->has_json) {
-        json_list_start(&r->json, "results");
+        r2_json_open(&r->json, "results", '[');
+        r->in_results = true;
     }
 }
 
@@ -233,37 +239,37 @@ static void report_spread_get(const double *times, int n, struct report_spread *
     free(sorted);
 }
 
-static void report_json_spread(struct json *j, const char *key, const struct report_cell *c,
+static void report_json_spread(struct r2_json *j, const char *key, const struct report_cell *c,
                                int skip, const struct report_spread *s)
 {
-    json_object_start(j, key);
-    json_int_put(j, "skipped_iterations", skip);
-    json_real_put(j, "min_us", s->min * 1e6);
-    json_real_put(j, "max_us", s->max * 1e6);
-    json_real_put(j, "avg_us", s->mean * 1e6);
-    json_real_put(j, "p50_us", s->p50 * 1e6);
-    json_real_put(j, "p95_us", s->p95 * 1e6);
-    json_real_put(j, "p99_us", s->p99 * 1e6);
-    json_real_put(j, "stdev_us", s->deviation * 1e6);
-    json_real_put(j, "cv_pct", s->mean > 0 ? s->deviation / s->mean * 100 : 0);
-    json_list_start(j, "times_us");
+    r2_json_open(j, key, '{');
+    r2_json_int(j, "skipped_iterations", skip);
+    r2_json_real(j, "min_us", s->min * 1e6);
+    r2_json_real(j, "max_us", s->max * 1e6);
+    r2_json_real(j, "avg_us", s->mean * 1e6);
+    r2_json_real(j, "p50_us", s->p50 * 1e6);
+    r2_json_real(j, "p95_us", s->p95 * 1e6);
+    r2_json_real(j, "p99_us", s->p99 * 1e6);
+    r2_json_real(j, "stdev_us", s->deviation * 1e6);
+    r2_json_real(j, "cv_pct", s->mean > 0 ? s->deviation / s->mean * 100 : 0);
+    r2_json_open(j, "times_us", '[');
     for (int i = 0; i < c->ntimes; i++) {
-        json_real_put(j, NULL, c->times[i] * 1e6);
+        r2_json_real(j, NULL, c->times[i] * 1e6);
     }
-    json_list_end(j);
+    r2_json_close(j, ']');
     if (c->nranks > 1) {
-        json_list_start(j, "per_process_max_times_us");
+        r2_json_open(j, "per_process_max_times_us", '[');
         for (int p = 0; p < c->nranks; p++) {
-            json_list_start(j, NULL);
+            r2_json_open(j, NULL, '[');
             for (int i = 0; i < c->ntimes; i++) {
-                json_real_put(j, NULL,
-                              c->rank_times[(size_t)p * (size_t)c->ntimes + (size_t)i] * 1e6);
+                r2_json_real(j, NULL,
+                             c->rank_times[(size_t)p * (size_t)c->ntimes + (size_t)i] * 1e6);
             }
-            json_list_end(j);
+            r2_json_close(j, ']');
         }
-        json_list_end(j);
+        r2_json_close(j, ']');
     }
-    json_object_end(j);
+    r2_json_close(j, '}');
 }
 
 static void report_spread_print(struct report *r, const struct report_cell *c, const char *key)
@@ -283,22 +289,22 @@ static void report_spread_print(struct report *r, const struct report_cell *c, c
     }
 }
 
-static void report_cell_json(struct json *j, const struct report_cell *c, const char *key)
+static void report_cell_json(struct r2_json *j, const struct report_cell *c, const char *key)
 {
     if (!c->made) {
-        json_null_put(j, key);
+        r2_json_null(j, key);
         return;
     }
-    json_object_start(j, key);
-    json_real_put(j, "time", c->seconds * 1e6);
-    json_real_put(j, "alg_bw", c->algbw);
-    json_real_put(j, "bus_bw", c->busbw);
+    r2_json_open(j, key, '{');
+    r2_json_real(j, "time", c->seconds * 1e6);
+    r2_json_real(j, "alg_bw", c->algbw);
+    r2_json_real(j, "bus_bw", c->busbw);
     if (c->checked) {
-        json_real_put(j, "nwrong", (double)c->wrong);
+        r2_json_real(j, "nwrong", (double)c->wrong);
     } else {
-        json_null_put(j, "nwrong");
+        r2_json_null(j, "nwrong");
     }
-    json_object_end(j);
+    r2_json_close(j, '}');
 }
 
 static void report_cell_print(struct report *r, const struct report_cell *c, bool in_place)
@@ -333,12 +339,12 @@ void report_row_print(struct report *r, const struct report_row *row)
     snprintf(root, sizeof(root), "%6i", row->root);
     printf("%12zu  %12zu  %8s  %6s  %6s", row->size, row->count, row->type, row->redop, root);
     if (r->has_json) {
-        json_object_start(&r->json, NULL);
-        json_int_put(&r->json, "size", (int64_t)row->size);
-        json_int_put(&r->json, "count", (int64_t)row->count);
-        json_text_put(&r->json, "type", row->type);
-        json_text_put(&r->json, "redop", row->redop);
-        json_text_put(&r->json, "root", root);
+        r2_json_open(&r->json, NULL, '{');
+        r2_json_int(&r->json, "size", (int64_t)row->size);
+        r2_json_int(&r->json, "count", (int64_t)row->count);
+        r2_json_text(&r->json, "type", row->type);
+        r2_json_text(&r->json, "redop", row->redop);
+        r2_json_text(&r->json, "root", root);
     }
     report_cell_print(r, &row->out, false);
     report_cell_print(r, &row->in, true);
@@ -350,29 +356,29 @@ void report_row_print(struct report *r, const struct report_row *row)
     printf("\n");
     fflush(stdout);
     if (r->has_json) {
-        json_int_put(&r->json, "actual_iterations", row->iters);
-        json_text_put(&r->json, "experiment_name", "");
-        json_object_end(&r->json);
+        r2_json_int(&r->json, "actual_iterations", row->iters);
+        r2_json_text(&r->json, "experiment_name", "");
+        r2_json_close(&r->json, '}');
     }
 }
 
-static void report_json_footer(struct json *j, uint64_t bad, double mean, double wanted,
+static void report_json_footer(struct r2_json *j, uint64_t bad, double mean, double wanted,
                                const char *error)
 {
-    json_list_end(j);
-    json_object_start(j, "out_of_bounds");
-    json_int_put(j, "count", (int64_t)bad);
-    json_bool_put(j, "okay", bad == 0);
-    json_object_end(j);
-    json_object_start(j, "average_bus_bandwidth");
-    json_real_put(j, "bandwidth", mean);
-    json_text_put(j, "okay", wanted < 0 ? "unchecked" : mean >= wanted * 0.9 ? "true" : "false");
-    json_object_end(j);
-    json_list_start(j, "errors");
+    r2_json_close(j, ']');
+    r2_json_open(j, "out_of_bounds", '{');
+    r2_json_int(j, "count", (int64_t)bad);
+    report_bool_json(j, "okay", bad == 0);
+    r2_json_close(j, '}');
+    r2_json_open(j, "average_bus_bandwidth", '{');
+    r2_json_real(j, "bandwidth", mean);
+    r2_json_text(j, "okay", wanted < 0 ? "unchecked" : mean >= wanted * 0.9 ? "true" : "false");
+    r2_json_close(j, '}');
+    r2_json_open(j, "errors", '[');
     if (error) {
-        json_text_put(j, NULL, error);
+        r2_json_text(j, NULL, error);
     }
-    json_list_end(j);
+    r2_json_close(j, ']');
 }
 
 int report_footer_print(struct report *r, const char *error)
@@ -394,6 +400,7 @@ int report_footer_print(struct report *r, const char *error)
     }
     fflush(stdout);
     if (r->has_json) {
+        r->in_results = false;
         report_json_footer(&r->json, r->bad_rows, mean, wanted, error);
     }
     return r->bad_rows || slow ? PERF_RESULT : PERF_OK;
@@ -405,17 +412,17 @@ void report_close(struct report *r, const char *error)
     if (!r->has_json) {
         return;
     }
-    while (r->json.depth > 1) { /* the run ended inside the list of results */
-        json_list_end(&r->json);
+    if (r->in_results) { /* the run ended there */
+        r2_json_close(&r->json, ']');
     }
     if (error) {
-        json_list_start(&r->json, "errors");
-        json_text_put(&r->json, NULL, error);
-        json_list_end(&r->json);
+        r2_json_open(&r->json, "errors", '[');
+        r2_json_text(&r->json, NULL, error);
+        r2_json_close(&r->json, ']');
     }
     report_now(now, sizeof(now));
-    json_text_put(&r->json, "end_time", now);
-    json_object_end(&r->json);
+    r2_json_text(&r->json, "end_time", now);
+    r2_json_close(&r->json, '}');
     fputc('\n', r->json.f);
     if (fclose(r->json.f) != 0) {
         fprintf(stderr, "%s: the JSON file is incomplete: %s\n", program_invocation_short_name,

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/r2_perf/json.h"
+#include "plugin/base/r2_json.h"
 #include "tools/r2_perf/opts.h"
 #include "tools/r2_perf/timeline.h"
 
@@ -57,8 +57,8 @@ struct report_extra {
 
 struct report {
     const struct opts *o;
-    struct json json;
-    bool has_json;
+    struct r2_json json;
+    bool has_json, in_results; /* the JSON's list of results is open */
     double busbw_sum;
     int busbw_n;
     uint64_t bad_rows; /* measurements with wrong elements */
@@ -79,6 +79,9 @@ void report_extra_print(struct report *r, const struct report_extra *x, bool pri
 /* Finish the JSON file; nothing is freed elsewhere. After an error also when the table was never
  * finished. */
 void report_close(struct report *r, const char *error);
+
+/* As text, as nccl-tests writes them. */
+void report_bool_json(struct r2_json *j, const char *key, bool value);
 
 /* @value in at most @width characters with as many decimals as fit. @text: width + 1 bytes. */
 void report_number_format(double value, int width, char *text);

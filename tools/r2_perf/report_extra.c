@@ -100,19 +100,19 @@ static void report_timeline_print(const struct timeline *t)
     }
 }
 
-static void report_gap_json(struct json *j, const char *key, const struct trace_gap *g,
+static void report_gap_json(struct r2_json *j, const char *key, const struct trace_gap *g,
                             bool of_connection)
 {
-    json_object_start(j, key);
-    json_real_put(j, "ms", report_ms(g->len_ns));
-    json_real_put(j, "until_s", report_s(g->end_ns));
+    r2_json_open(j, key, '{');
+    r2_json_real(j, "ms", report_ms(g->len_ns));
+    r2_json_real(j, "until_s", report_s(g->end_ns));
     if (of_connection && g->len_ns) {
-        json_int_put(j, "rank", g->rank);
-        json_int_put(j, "peer", g->peer);
-        json_int_put(j, "channel", g->channel);
-        json_text_put(j, "end", g->receiving ? "receiving" : "sending");
+        r2_json_int(j, "rank", g->rank);
+        r2_json_int(j, "peer", g->peer);
+        r2_json_int(j, "channel", g->channel);
+        r2_json_text(j, "end", g->receiving ? "receiving" : "sending");
     }
-    json_object_end(j);
+    r2_json_close(j, '}');
 }
 
 static const struct timeline_fault *report_fault_find(const struct timeline *t,
@@ -126,89 +126,89 @@ static const struct timeline_fault *report_fault_find(const struct timeline *t,
     return NULL;
 }
 
-static void report_faults_json(struct json *j, const struct report_extra *x)
+static void report_faults_json(struct r2_json *j, const struct report_extra *x)
 {
-    json_list_start(j, "faults");
+    r2_json_open(j, "faults", '[');
     for (int i = 0; i < x->nevents; i++) {
         const struct fault_event *e = &x->events[i];
         const struct timeline_fault *f = x->timeline ? report_fault_find(x->timeline, e) : NULL;
-        json_object_start(j, NULL);
-        json_text_put(j, "what", e->spec->what);
-        json_text_put(j, "kind", e->spec->command ? "command" : "fabric");
-        json_real_put(j, "planned_s", report_s(e->spec->at_ns));
-        json_bool_put(j, "fired", e->fired);
+        r2_json_open(j, NULL, '{');
+        r2_json_text(j, "what", e->spec->what);
+        r2_json_text(j, "kind", e->spec->command ? "command" : "fabric");
+        r2_json_real(j, "planned_s", report_s(e->spec->at_ns));
+        report_bool_json(j, "fired", e->fired);
         if (e->fired) {
-            json_real_put(j, "fired_s", report_s(e->fired_ns));
-            json_real_put(j, "took_ms", report_ms(e->took_ns));
-            json_int_put(j, "status", e->status);
+            r2_json_real(j, "fired_s", report_s(e->fired_ns));
+            r2_json_real(j, "took_ms", report_ms(e->took_ns));
+            r2_json_int(j, "status", e->status);
         }
         if (f) {
-            json_object_start(j, "stall");
-            json_real_put(j, "ms", report_ms(f->stall_ns));
-            json_text_put(j, "by", f->by == TIMELINE_BY_PLUGIN ? "plugin" : "driver");
-            json_object_end(j);
+            r2_json_open(j, "stall", '{');
+            r2_json_real(j, "ms", report_ms(f->stall_ns));
+            r2_json_text(j, "by", f->by == TIMELINE_BY_PLUGIN ? "plugin" : "driver");
+            r2_json_close(j, '}');
             report_gap_json(j, "pause", &f->pause, true);
         }
-        json_object_end(j);
+        r2_json_close(j, '}');
     }
-    json_list_end(j);
+    r2_json_close(j, ']');
 }
 
-static void report_timeline_json(struct json *j, const struct timeline *t)
+static void report_timeline_json(struct r2_json *j, const struct timeline *t)
 {
     report_gap_json(j, "stall", &t->stall, true);
     report_gap_json(j, "stall_before_faults", &t->stall_before, true);
     report_gap_json(j, "all_stopped", &t->stopped, false);
     if (t->nfaults) {
-        json_real_put(j, "after_from_s", report_s(t->after_ns));
+        r2_json_real(j, "after_from_s", report_s(t->after_ns));
     }
-    json_object_start(j, "busbw");
-    json_real_put(j, "before", t->before);
-    json_real_put(j, "during", t->during);
-    json_real_put(j, "after", t->after);
-    json_real_put(j, "after_over_before", t->before > 0 ? t->after / t->before : NAN);
-    json_object_end(j);
-    json_object_start(j, "failovers");
-    json_int_put(j, "lines", (int64_t)t->failovers);
-    json_int_put(j, "ranks", t->failover_ranks);
-    json_object_end(j);
-    json_object_start(j, "timeline");
-    json_real_put(j, "interval_ms", report_ms(t->interval_ns));
-    json_list_start(j, "points");
+    r2_json_open(j, "busbw", '{');
+    r2_json_real(j, "before", t->before);
+    r2_json_real(j, "during", t->during);
+    r2_json_real(j, "after", t->after);
+    r2_json_real(j, "after_over_before", t->before > 0 ? t->after / t->before : NAN);
+    r2_json_close(j, '}');
+    r2_json_open(j, "failovers", '{');
+    r2_json_int(j, "lines", (int64_t)t->failovers);
+    r2_json_int(j, "ranks", t->failover_ranks);
+    r2_json_close(j, '}');
+    r2_json_open(j, "timeline", '{');
+    r2_json_real(j, "interval_ms", report_ms(t->interval_ns));
+    r2_json_open(j, "points", '[');
     for (size_t i = 0; i < t->n; i++) {
-        json_object_start(j, NULL);
-        json_real_put(j, "t_s", report_s(i * t->interval_ns));
-        json_real_put(j, "busbw", t->busbw[i]);
-        json_real_put(j, "timed_share", t->active[i]);
-        json_object_end(j);
+        r2_json_open(j, NULL, '{');
+        r2_json_real(j, "t_s", report_s(i * t->interval_ns));
+        r2_json_real(j, "busbw", t->busbw[i]);
+        r2_json_real(j, "timed_share", t->active[i]);
+        r2_json_close(j, '}');
     }
-    json_list_end(j);
-    json_object_end(j);
+    r2_json_close(j, ']');
+    r2_json_close(j, '}');
 }
 
 static void report_extra_json(struct report *r, const struct report_extra *x)
 {
-    struct json *j = &r->json;
-    json_object_start(j, "r2");
-    json_text_put(j, "schema", "r2_perf/1");
-    json_text_put(j, "plugin", x->plugin_name);
-    json_text_put(j, "plugin_path", x->plugin_path);
-    json_int_put(j, "plugin_abi", x->plugin_abi);
-    json_int_put(j, "nranks", x->nranks);
-    json_int_put(j, "hosts", x->forked ? r->o->hosts : 0);
-    json_int_put(j, "nics", x->devices);
-    json_int_put(j, "channels", x->channels);
-    json_int_put(j, "buffer_bytes", (int64_t)r->o->buffer_bytes);
-    json_text_put(j, "intra", r->o->intra_net ? "net" : "shm");
-    json_int_put(j, "checked_operations", (int64_t)x->checked);
-    json_int_put(j, "wrong", (int64_t)x->wrong);
-    json_int_put(j, "wrong_sizes", (int64_t)x->mismatches);
-    json_int_put(j, "watched_size", (int64_t)x->watched_size);
+    struct r2_json *j = &r->json;
+    r2_json_open(j, "r2", '{');
+    r2_json_text(j, "schema", "r2_perf/1");
+    r2_json_text(j, "plugin", x->plugin_name);
+    r2_json_text(j, "plugin_path", x->plugin_path);
+    r2_json_int(j, "plugin_abi", x->plugin_abi);
+    r2_json_int(j, "nranks", x->nranks);
+    r2_json_int(j, "hosts", x->forked ? r->o->hosts : 0);
+    r2_json_int(j, "nics", x->devices);
+    r2_json_int(j, "channels", x->channels);
+    r2_json_int(j, "buffer_bytes", (int64_t)r->o->buffer_bytes);
+    r2_json_text(j, "intra", r->o->intra_net ? "net" : "shm");
+    r2_json_int(j, "checked_operations", (int64_t)x->checked);
+    r2_json_int(j, "wrong", (int64_t)x->wrong);
+    r2_json_int(j, "wrong_sizes", (int64_t)x->mismatches);
+    r2_json_int(j, "watched_size", (int64_t)x->watched_size);
     report_faults_json(j, x);
     if (x->timeline) {
         report_timeline_json(j, x->timeline);
     }
-    json_object_end(j);
+    r2_json_close(j, '}');
 }
 
 void report_extra_print(struct report *r, const struct report_extra *x, bool print)

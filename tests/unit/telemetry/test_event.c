@@ -61,8 +61,38 @@ START_TEST(json_escapes)
     r2_json_close(&j, '}');
     ck_assert_uint_eq(r2_json_end(&j), strlen(out));
     ck_assert_str_eq(out,
-                     "{\"a\\\"\":\"x\\\\y\\u000a\\u0001??? "
+                     "{\"a\\\"\":\"x\\\\y\\n\\u0001??? "
                      "end\",\"l\":[-9223372036854775808,18446744073709551615,null],\"n\":null}");
+}
+END_TEST
+
+/* No bound, and text as it came. */
+START_TEST(json_goes_to_a_file)
+{
+    static const uint8_t gid[16] = {0xfe, 0x80, [15] = 0x1f};
+    char *out = NULL;
+    size_t len;
+    FILE *f = open_memstream(&out, &len);
+    struct r2_json j;
+
+    r2_json_begin_file(&j, f);
+    r2_json_open(&j, NULL, '{');
+    r2_json_text(&j, "t", "\t\"\xc3\xa4");
+    r2_json_open(&j, "r", '[');
+    r2_json_real(&j, NULL, -0.5);
+    r2_json_real(&j, NULL, 1e300 * 1e10);
+    r2_json_bool(&j, NULL, true);
+    r2_json_open(&j, NULL, '{');
+    r2_json_close(&j, '}');
+    r2_json_close(&j, ']');
+    r2_json_time(&j, "ms", 1700000000123456789ull, 3);
+    r2_json_gid(&j, "gid", gid);
+    r2_json_close(&j, '}');
+    fclose(f);
+    ck_assert_str_eq(out, "{\"t\":\"\\t\\\"\xc3\xa4\",\"r\":[-0.500000,null,true,{}],\"ms\":"
+                          "\"2023-11-14T22:13:20.123Z\",\"gid\":"
+                          "\"fe80:0000:0000:0000:0000:0000:0000:001f\"}");
+    free(out);
 }
 END_TEST
 
@@ -341,6 +371,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, json_escapes);
+    tcase_add_test(t, json_goes_to_a_file);
     tcase_add_test(t, a_line_is_what_the_schema_says);
     tcase_add_test(t, a_line_that_does_not_fit_is_none);
     tcase_add_test(t, every_kind_has_a_name);

@@ -25,7 +25,7 @@ MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
 SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
-PERF_SRC  := $(wildcard tools/r2_perf/*.c) plugin/base/r2_json.c
+PERF_SRC  := $(wildcard tools/r2_perf/*.c tools/shared/*.c) plugin/base/r2_json.c
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) plugin/base/r2_json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
               plugin/oob/oob_ifsel.c plugin/base/r2_rundir.c plugin/base/r2_symbols.c plugin/base/r2_pages.c plugin/nccl/r2_init_texts.c topo/topo_source.c \
@@ -34,7 +34,7 @@ CTL_SRC   := $(wildcard tools/r2_ctl/*.c) plugin/base/r2_json.c plugin/base/r2_h
              plugin/base/r2_symbols.c plugin/ib_transport/verbs/ib_verbs.c
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) plugin/base/r2_json.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/telemetry/r2_event.c \
              plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c
-TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) plugin/base/r2_json.c $(TOPO_SRC)
+TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c tools/shared/*.c) plugin/base/r2_json.c $(TOPO_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)

@@ -1,9 +1,9 @@
 #include "tools/r2_perf/plot.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
+
+#include "tools/shared/svg.h"
 
 /* The picture, in pixels: the area of the curve lies between these margins. */
 #define PLOT_WIDTH  960
@@ -41,45 +41,11 @@ static double plot_step_get(double range, int count)
                              : 10 * base;
 }
 
-static void plot_text_write(FILE *f, const char *s)
-{
-    for (; *s; s++) {
-        switch (*s) {
-        case '<':
-            fputs("&lt;", f);
-            break;
-        case '>':
-            fputs("&gt;", f);
-            break;
-        case '&':
-            fputs("&amp;", f);
-            break;
-        default:
-            fputc((unsigned char)*s < 0x20 ? ' ' : *s, f);
-        }
-    }
-}
-
-static void plot_label(struct plot *p, double x, double y, const char *class, const char *text)
-{
-    fprintf(p->f, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-    plot_text_write(p->f, text);
-    fputs("</text>\n", p->f);
-}
-
-static void plot_frame_write(struct plot *p, const char *title)
-{
-    fprintf(
-        p->f,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n"
-        "<style>text{font-family:Helvetica,Arial,sans-serif;font-size:12px;fill:#333}"
-        ".title{font-size:16px;font-weight:bold}.mid{text-anchor:middle}.end{text-anchor:end}"
-        ".fault{fill:#b3261e}.small{font-size:11px;fill:#2e7d32;paint-order:stroke;stroke:#fff;stroke-width:3px}</"
-        "style>\n"
-        "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-        PLOT_WIDTH, PLOT_HEIGHT, PLOT_WIDTH, PLOT_HEIGHT);
-    plot_label(p, PLOT_LEFT, 28, "title", title);
-}
+static const char plot_style[] =
+    "text{font-family:Helvetica,Arial,sans-serif;font-size:12px;fill:#333}"
+    ".title{font-size:16px;font-weight:bold}.mid{text-anchor:middle}.end{text-anchor:end}"
+    ".fault{fill:#b3261e}"
+    ".small{font-size:11px;fill:#2e7d32;paint-order:stroke;stroke:#fff;stroke-width:3px}";
 
 static void plot_axes_write(struct plot *p)
 {
@@ -88,26 +54,22 @@ static void plot_axes_write(struct plot *p)
     double left = PLOT_LEFT, right = PLOT_WIDTH - PLOT_RIGHT, bottom = PLOT_HEIGHT - PLOT_BOTTOM;
     for (int i = 0; i * ystep <= p->top * 1.0001; i++) {
         double y = plot_y(p, i * ystep);
-        fprintf(p->f,
-                "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#e3e3e3\"/>\n",
-                left, y, right, y);
+        svg_line(p->f, left, y, right, y, "stroke=\"#e3e3e3\"");
         snprintf(text, sizeof(text), "%.4g", i * ystep);
-        plot_label(p, left - 8, y + 4, "end", text);
+        svg_text(p->f, left - 8, y + 4, "end", text);
     }
     for (int i = 0; i * xstep <= p->seconds * 1.0001; i++) {
         double x = plot_x(p, i * xstep);
-        fprintf(p->f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#999\"/>\n",
-                x, bottom, x, bottom + 5);
+        svg_line(p->f, x, bottom, x, bottom + 5, "stroke=\"#999\"");
         snprintf(text, sizeof(text), "%.4g", i * xstep);
-        plot_label(p, x, bottom + 20, "mid", text);
+        svg_text(p->f, x, bottom + 20, "mid", text);
     }
-    fprintf(p->f, "<path d=\"M%.1f %d V%.1f H%.1f\" fill=\"none\" stroke=\"#666\"/>\n", left,
-            PLOT_TOP, bottom, right);
-    plot_label(p, (left + right) / 2, PLOT_HEIGHT - 16, "mid", "time (s)");
-    fprintf(
-        p->f,
-        "<text transform=\"translate(20 %.1f) rotate(-90)\" class=\"mid\">bus bandwidth (%s)</text>\n",
-        (PLOT_TOP + bottom) / 2, p->unit_name);
+    svg_path_begin(p->f);
+    fprintf(p->f, "M%.1f %d V%.1f H%.1f", left, PLOT_TOP, bottom, right);
+    svg_path_end(p->f, "fill=\"none\" stroke=\"#666\"");
+    svg_text(p->f, (left + right) / 2, PLOT_HEIGHT - 16, "mid", "time (s)");
+    snprintf(text, sizeof(text), "bus bandwidth (%s)", p->unit_name);
+    svg_text_up(p->f, 20, (PLOT_TOP + bottom) / 2, "mid", text);
 }
 
 /* Steps, one per interval, with holes where nothing was timed. */
@@ -115,9 +77,7 @@ static void plot_curve_write(struct plot *p)
 {
     const struct timeline *t = p->t;
     bool open = false;
-    fputs(
-        "<path fill=\"none\" stroke=\"#1565c0\" stroke-width=\"1.8\" stroke-linejoin=\"round\" d=\"",
-        p->f);
+    svg_path_begin(p->f);
     for (size_t i = 0; i < t->n; i++) {
         if (isnan(t->busbw[i])) {
             open = false;
@@ -128,7 +88,8 @@ static void plot_curve_write(struct plot *p)
                 plot_y(p, t->busbw[i] / p->unit), plot_x(p, fmin(s + width, p->seconds)));
         open = true;
     }
-    fputs("\"/>\n", p->f);
+    svg_path_end(p->f, "fill=\"none\" stroke=\"#1565c0\" stroke-width=\"1.8\" "
+                       "stroke-linejoin=\"round\"");
 }
 
 /* Labels take turns over three lines above the curve, so that neighbours do not cover each other.
@@ -142,13 +103,10 @@ static void plot_faults_write(struct plot *p)
         char text[160];
         snprintf(text, sizeof(text), "%.100s (stall %.1f ms)", fault->event.spec->what,
                  (double)fault->stall_ns / 1e6);
-        fprintf(
-            p->f,
-            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%d\" stroke=\"#b3261e\" stroke-width=\"1.4\" "
-            "stroke-dasharray=\"5 3\"/>\n",
-            x, y + 2, x, PLOT_HEIGHT - PLOT_BOTTOM);
+        svg_line(p->f, x, y + 2, x, PLOT_HEIGHT - PLOT_BOTTOM,
+                 "stroke=\"#b3261e\" stroke-width=\"1.4\" stroke-dasharray=\"5 3\"");
         bool right_half = x > PLOT_WIDTH * 0.7;
-        plot_label(p, x + (right_half ? -5 : 5), y, right_half ? "fault end" : "fault", text);
+        svg_text(p->f, x + (right_half ? -5 : 5), y, right_half ? "fault end" : "fault", text);
     }
 }
 
@@ -159,29 +117,23 @@ static void plot_mean_write(struct plot *p, double mean, double from, double to,
         return;
     }
     double y = plot_y(p, mean / p->unit);
-    fprintf(
-        p->f,
-        "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#2e7d32\" stroke-width=\"1.2\" "
-        "stroke-dasharray=\"2 3\"/>\n",
-        plot_x(p, from), y, plot_x(p, to), y);
+    svg_line(p->f, plot_x(p, from), y, plot_x(p, to), y,
+             "stroke=\"#2e7d32\" stroke-width=\"1.2\" stroke-dasharray=\"2 3\"");
     snprintf(text, sizeof(text), "%s %.4g", name, mean / p->unit);
-    plot_label(p, (plot_x(p, from) + plot_x(p, to)) / 2, y - 6, "mid small", text);
+    svg_text(p->f, (plot_x(p, from) + plot_x(p, to)) / 2, y - 6, "mid small", text);
 }
 
 static void plot_legend_write(struct plot *p)
 {
     static const struct {
-        const char *color, *dash, *text;
-    } items[] = {
-        {"#1565c0", "none", "measured"}, {"#2e7d32", "2 3", "mean"}, {"#b3261e", "5 3", "fault"}};
+        const char *line, *text;
+    } items[] = {{"stroke=\"#1565c0\" stroke-width=\"2\" stroke-dasharray=\"none\"", "measured"},
+                 {"stroke=\"#2e7d32\" stroke-width=\"2\" stroke-dasharray=\"2 3\"", "mean"},
+                 {"stroke=\"#b3261e\" stroke-width=\"2\" stroke-dasharray=\"5 3\"", "fault"}};
     double x = PLOT_WIDTH - PLOT_RIGHT - 264;
     for (size_t i = 0; i < 3; i++, x += 102) {
-        fprintf(
-            p->f,
-            "<line x1=\"%.1f\" y1=\"24\" x2=\"%.1f\" y2=\"24\" stroke=\"%s\" stroke-width=\"2\" "
-            "stroke-dasharray=\"%s\"/>\n",
-            x, x + 22, items[i].color, items[i].dash);
-        plot_label(p, x + 28, 28, "", items[i].text);
+        svg_line(p->f, x, 24, x + 22, 24, items[i].line);
+        svg_text(p->f, x + 28, 28, "", items[i].text);
     }
 }
 
@@ -206,7 +158,8 @@ int plot_timeline_write(const char *path, const char *title, const struct timeli
         return -1;
     }
     plot_scale_set(&p);
-    plot_frame_write(&p, title);
+    svg_begin(p.f, PLOT_WIDTH, PLOT_HEIGHT, plot_style);
+    svg_text(p.f, PLOT_LEFT, 28, "title", title);
     plot_axes_write(&p);
     plot_curve_write(&p);
     plot_faults_write(&p);
@@ -215,6 +168,6 @@ int plot_timeline_write(const char *path, const char *title, const struct timeli
     plot_mean_write(&p, t->before, 0, first, t->nfaults ? "before" : "mean");
     plot_mean_write(&p, t->after, last, p.seconds, "after");
     plot_legend_write(&p);
-    fputs("</svg>\n", p.f);
+    svg_end(p.f);
     return fclose(p.f) == 0 ? 0 : -1;
 }

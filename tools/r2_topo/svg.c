@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "tools/r2_topo/tool.h"
+#include "tools/shared/svg.h"
 
 /* Pixels. A column is a leaf (a GPU or a function with NICs); a row is a level of switches. */
 #define COLUMN 108
@@ -16,25 +17,11 @@ struct picture {
     double x, y; /* left edge of the next leaf; top of the socket that is drawn */
 };
 
-static void text_put(FILE *f, double x, double y, const char *class, const char *text)
-{
-    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-    for (; *text; text++) {
-        if (*text == '<' || *text == '>' || *text == '&') {
-            fprintf(f, "&#%d;", *text);
-        } else {
-            fputc((unsigned char)*text < 0x20 ? ' ' : *text, f);
-        }
-    }
-    fputs("</text>\n", f);
-}
-
-static void box_put(FILE *f, double x, double y, double w, double h, const char *class)
-{
-    fprintf(f,
-            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"5\" class=\"%s\"/>\n",
-            x, y, w, h, class);
-}
+static const char style[] =
+    "text{font-family:Helvetica,Arial,sans-serif;font-size:12px;fill:#222}.mid{text-anchor:middle}"
+    ".small{font-size:10px;fill:#555}.head{font-size:14px;font-weight:bold}.down{fill:#b3261e}"
+    ".socket{fill:#f6f6f4;stroke:#999}.root{fill:#e6e0f0;stroke:#7a68a6}.switch{fill:#eee;stroke:#777}"
+    ".gpu{fill:#d8ecd0;stroke:#4c8c3a}.nic{fill:#d4e4f7;stroke:#2f6fb0}.edge{fill:none;stroke:#777}";
 
 /* Root ports and the lower ports of switches are not drawn: a link is. */
 static bool is_drawn(const struct topo_pci *p)
@@ -56,10 +43,11 @@ static void edge_put(struct picture *p, double x0, double y0, double x1, double 
 {
     char label[16];
 
-    fprintf(p->f, "<path d=\"M%.1f %.1f V%.1f H%.1f V%.1f\" class=\"edge\"/>\n", x0, y0,
-            (y0 + y1) / 2, x1, y1);
+    svg_path_begin(p->f);
+    fprintf(p->f, "M%.1f %.1f V%.1f H%.1f V%.1f", x0, y0, (y0 + y1) / 2, x1, y1);
+    svg_path_end(p->f, "class=\"edge\"");
     if (mbps != 0) {
-        text_put(p->f, x1 + 4, y1 - 5, "small", gbps_text(mbps, label));
+        svg_text(p->f, x1 + 4, y1 - 5, "small", gbps_text(mbps, label));
     }
 }
 
@@ -69,10 +57,10 @@ static void leaf_put(struct picture *p, int pci, double x, double y)
     int g = gpu_at(t, pci), lines = 0, skipped = 0;
     char text[160], bdf[TOPO_BDF], gbps[16];
 
-    box_put(p->f, x - BOX_W / 2.0, y, BOX_W, BOX_H, g >= 0 ? "gpu" : "nic");
+    svg_rect(p->f, x - BOX_W / 2.0, y, BOX_W, BOX_H, g >= 0 ? "gpu" : "nic");
     if (g >= 0) {
         snprintf(text, sizeof(text), "GPU%d", g);
-        text_put(p->f, x, y + 17, "mid", text);
+        svg_text(p->f, x, y + 17, "mid", text);
     }
     for (int n = 0; n < t->nics; n++) {
         if (t->nic[n].pci != pci) {
@@ -84,11 +72,11 @@ static void leaf_put(struct picture *p, int pci, double x, double y)
         }
         snprintf(text, sizeof(text), "%.13s:%u %s", t->nic[n].name, t->nic[n].port,
                  gbps_text(t->nic[n].rate_mbps, gbps));
-        text_put(p->f, x, y + 14 + 13 * lines++,
+        svg_text(p->f, x, y + 14 + 13 * lines++,
                  t->nic[n].state == TOPO_STATE_DOWN ? "mid down" : "mid", text);
     }
     snprintf(text, sizeof(text), "%s%s", topo_bdf_text(&t->pci[pci], bdf), skipped ? " ..." : "");
-    text_put(p->f, x, y + BOX_H - 6, "mid small", text);
+    svg_text(p->f, x, y + BOX_H - 6, "mid small", text);
 }
 
 /* What is below a function or, with @root >= 0, a root bus, at level @y. Returns the middle of the
@@ -114,8 +102,8 @@ static double node_put(struct picture *p, int pci, double y)
     for (int i = 0; i < n; i++) {
         edge_put(p, x, y + 26, child[i], y + ROW, mbps[i]);
     }
-    box_put(p->f, x - BOX_W / 2.0, y, BOX_W, 26, "switch");
-    text_put(p->f, x, y + 17, "mid small", topo_bdf_text(&p->t->pci[pci], bdf));
+    svg_rect(p->f, x - BOX_W / 2.0, y, BOX_W, 26, "switch");
+    svg_text(p->f, x, y + 17, "mid small", topo_bdf_text(&p->t->pci[pci], bdf));
     return x;
 }
 
@@ -175,15 +163,15 @@ static void root_put(struct picture *p, int r, double y)
     for (int i = 0; i < n; i++) {
         edge_put(p, x, y + 34, child[i], y + 34 + ROW / 2.0, mbps[i]);
     }
-    box_put(p->f, x - BOX_W / 2.0, y, BOX_W, 34, "root");
+    svg_rect(p->f, x - BOX_W / 2.0, y, BOX_W, 34, "root");
     snprintf(text, sizeof(text), "bridge %04x:%02x", p->t->root[r].domain, p->t->root[r].bus);
-    text_put(p->f, x, y + 14, "mid small", text);
+    svg_text(p->f, x, y + 14, "mid small", text);
     if (numa >= 0) {
         snprintf(text, sizeof(text), "node %d", p->t->numa[numa].id);
     } else {
         strcpy(text, "node ?");
     }
-    text_put(p->f, x, y + 28, "mid small", text);
+    svg_text(p->f, x, y + 28, "mid small", text);
 }
 
 static void socket_put(struct picture *p, int socket, int leaves, int levels)
@@ -192,13 +180,13 @@ static void socket_put(struct picture *p, int socket, int leaves, int levels)
     char text[64];
 
     p->x = MARGIN + 16;
-    box_put(p->f, MARGIN, p->y, leaves * COLUMN + 32, height, "socket");
+    svg_rect(p->f, MARGIN, p->y, leaves * COLUMN + 32, height, "socket");
     if (socket >= 0) {
         snprintf(text, sizeof(text), "socket %d (%s)", socket, topo_cpu_name(p->t->cpu));
     } else {
         strcpy(text, "socket unknown");
     }
-    text_put(p->f, MARGIN + 12, p->y + 22, "head", text);
+    svg_text(p->f, MARGIN + 12, p->y + 22, "head", text);
     for (int r = 0; r < p->t->roots; r++) {
         if (topo_socket_of(p->t, p->t->root[r].numa) == socket) {
             root_put(p, r, p->y + 36);
@@ -220,7 +208,7 @@ static void notes_put(struct picture *p)
                                          : "none",
              nvlink ? " out of each GPU" : "",
              t->gpus && t->gpu[0].c2c_mbps ? "yes" : "not known or none");
-    text_put(p->f, MARGIN, y, "left", text);
+    svg_text(p->f, MARGIN, y, "left", text);
 }
 
 void svg_write(FILE *f, const struct tool *tool)
@@ -237,19 +225,11 @@ void svg_write(FILE *f, const struct tool *tool)
         widest = n > widest ? n : widest;
         height += n ? 64 + 34 + ROW / 2.0 + (levels - 1) * ROW + BOX_H + 44 : 0;
     }
-    fprintf(
-        f,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d %.0f\">\n"
-        "<style>text{font-family:Helvetica,Arial,sans-serif;font-size:12px;fill:#222}.mid{text-anchor:middle}"
-        ".small{font-size:10px;fill:#555}.head{font-size:14px;font-weight:bold}.down{fill:#b3261e}"
-        ".socket{fill:#f6f6f4;stroke:#999}.root{fill:#e6e0f0;stroke:#7a68a6}.switch{fill:#eee;stroke:#777}"
-        ".gpu{fill:#d8ecd0;stroke:#4c8c3a}.nic{fill:#d4e4f7;stroke:#2f6fb0}.edge{fill:none;stroke:#777}</style>\n"
-        "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-        widest * COLUMN + 32 + 2 * MARGIN, height, widest * COLUMN + 32 + 2 * MARGIN, height);
+    svg_begin(f, widest * COLUMN + 32 + 2 * MARGIN, height, style);
     snprintf(text, sizeof(text), "%u GPUs, %u NIC ports%s%s%s", t->gpus, t->nics,
              t->sockets > 1 ? "; between sockets " : "",
              t->sockets > 1 ? gbps_text(t->inter_mbps, gbps) : "", t->sockets > 1 ? " Gb/s" : "");
-    text_put(f, MARGIN, 34, "head", text);
+    svg_text(f, MARGIN, 34, "head", text);
     for (int s = -1; s < t->sockets; s++) {
         int levels = 1, n = leaves_of(t, s, &levels);
 
@@ -258,5 +238,5 @@ void svg_write(FILE *f, const struct tool *tool)
         }
     }
     notes_put(&p);
-    fputs("</svg>\n", f);
+    svg_end(f);
 }

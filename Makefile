@@ -318,7 +318,7 @@ check-lab: deps
 
 # The command shares the segment code and the text forms (not the ibv_* entry points) with the drop-in.
 SHM_SHARED := $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)) tests/fabric/model/fab_desc.c tests/fabric/model/fab_fault.c tests/fabric/model/fab_spine.c
-$(B)/softfab: $(call obj,$(CLI_SRC) $(SHM_SHARED))
+$(B)/softfab: $(call obj,$(CLI_SRC) $(SHM_SHARED) plugin/base/r2_json.c)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 # What verbs reports when something breaks: on rdma-core, or on the drop-in library (tests/lab/verbs_compare.sh).
 $(B)/lab/verbs_watch: $(call obj,$(WATCH_SRC))

@@ -108,7 +108,7 @@ status_of() { # status_of FABRIC PLACE: its line
 }
 
 processes() { # how many live in FABRIC
-    "$sf" status --json --name "$1" | grep -c '"pid"'
+    "$sf" status --json --name "$1" | jq '.process | length'
 }
 
 # ---- what is exported --------------------------------------------------------------------------------------------------------
@@ -189,10 +189,7 @@ crossrail_refused() {
 # samples FABRIC FILE: "from_ns to_ns PLACE tx rx" per NIC, ten times a second, until killed
 samples() {
     while "$sf" status --json --name "$1" >"$2.now"; do
-        awk -F'[:, ]+' '/"from_ns"/ { sub(/.*"from_ns": /, ""); from = $1 }
-            /"place"/ { place = $0; sub(/.*"place": "/, "", place); sub(/".*/, "", place) }
-            /"tx_bytes"/ { tx = $0; sub(/.*"tx_bytes": /, "", tx); sub(/,.*/, "", tx); rx = $0; sub(/.*"rx_bytes": /, "", rx); sub(/,.*/, "", rx); line[++n] = place " " tx " " rx }
-            /"to_ns"/ { to = $0; sub(/.*"to_ns": /, "", to); sub(/,.*/, "", to); for (i = 1; i <= n; i++) print from, to, line[i] }' "$2.now" >>"$2"
+        jq -r '. as $s | .nic[] | "\($s.from_ns) \($s.to_ns) \(.place) \(.tx_bytes) \(.rx_bytes)"' "$2.now" >>"$2"
         sleep 0.1
     done
 }
@@ -310,7 +307,7 @@ rates() {
 fault_shows() { # fault_shows FAULT STATE TEXT
     "$sf" fault --name "$name" "h1:n2 $1" && status_of "$name" h1:n2 >"$tmp/line" && cat "$tmp/line" &&
         grep -q " $2 " "$tmp/line" && grep -q -e "  .*$3" "$tmp/line" &&
-        "$sf" status --json --name "$name" | grep '"h1:n2"' | grep -q -e "\"state\": \"$2\".*\"$3" &&
+        "$sf" status --json --name "$name" | jq -e --arg s "$2" --arg f "$3" '.nic[] | select(.place == "h1:n2") | .state == $s and any(.faults[]; startswith($f))' &&
         "$sf" fault --name "$name" 'h1:n2 restore' && status_of "$name" h1:n2 | grep -q ' ACTIVE '
 }
 

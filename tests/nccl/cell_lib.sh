@@ -113,7 +113,7 @@ right() { # the data of the last job, over this plugin, and no NIC given up for 
 
 # sent FILE: a line per NIC: place, bytes sent
 sent() {
-    sed -n 's/.*"place": "\([^"]*\)".*/\1/p; s/.*"tx_bytes": \([0-9]*\),.*/\1/p' "$1" | paste -d' ' - -
+    jq -r '.nic[] | "\(.place) \(.tx_bytes)"' "$1"
 }
 # Between two looks at the counters, the shares of the NICs of each host into $carried; false when a NIC of the list
 # @3 ("h0:n1,h1:n2", "-": none, and nothing is judged) has sent more than 2 % of what the busiest of its host has, or a
@@ -183,7 +183,7 @@ without() {
     shift 2
     run "$n" 0 "$@" || return 0
     ok=0
-    sed 's/"tx_bytes": [0-9]*/"tx_bytes": 0/' "$T/nics.end" >"$T/nics.zero"
+    jq '.nic[].tx_bytes = 0' "$T/nics.end" >"$T/nics.zero"
     traffic "$T/nics.zero" "$T/nics.end" "$lost" && right && ok=1
     say $ok "$n: exit $rc, values wrong ${bad:-none checked}, ${checked:-0} operations, $row; carried $carried; $said"
 }

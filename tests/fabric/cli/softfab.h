@@ -7,6 +7,8 @@
 
 #include <getopt.h>
 
+#include "plugin/base/r2_json.h"
+
 int softfab_up(int argc, char **argv);
 int softfab_exec(int argc, char **argv);
 int softfab_fault(int argc, char **argv);
@@ -23,7 +25,7 @@ int softfab_number(const char *text, int max);
 void softfab_rate_text(uint64_t v, char *buf, size_t len);
 /* softfab_spines.c: their part of the status. text: nothing where there is one spine. */
 void softfab_spines_text(struct seg *seg);
-void softfab_spines_json(struct seg *seg);
+void softfab_spines_json(struct r2_json *j, struct seg *seg);
 /* Opens the fabric of that name as an observer. 0, or the exit status after a message. */
 int softfab_open(struct seg_map *m, const char *name);
 

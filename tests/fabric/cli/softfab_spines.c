@@ -69,32 +69,39 @@ void softfab_spines_text(struct seg *seg)
     }
 }
 
-static void json_line(const struct spine_view *v)
+static void json_spine(struct r2_json *j, const struct spine_view *v)
 {
-    printf("    {\"rail\": %d, \"spine\": %d, \"state\": \"%s\", \"faults\": [", v->rail, v->spine,
-           v->state);
+    r2_json_open(j, NULL, '{');
+    r2_json_int(j, "rail", v->rail);
+    r2_json_int(j, "spine", v->spine);
+    r2_json_text(j, "state", v->state);
+    r2_json_open(j, "faults", '[');
     for (int i = 0; i < 3 && v->fault[i][0] != '\0'; i++) {
-        printf("%s\"%s\"", i > 0 ? ", " : "", v->fault[i]);
+        r2_json_text(j, NULL, v->fault[i]);
     }
-    printf("], \"rate_Bps\": %" PRIu64 ", \"packets\": %" PRIu64 ", \"bytes\": %" PRIu64
-           ", \"dropped\": %" PRIu64 ", \"queued\": %" PRIu64 ", \"moved\": %" PRIu64 "}",
-           v->rate, v->count.packets, v->count.bytes, v->count.dropped, v->count.queued,
-           v->count.moved);
+    r2_json_close(j, ']');
+    r2_json_uint(j, "rate_Bps", v->rate);
+    r2_json_uint(j, "packets", v->count.packets);
+    r2_json_uint(j, "bytes", v->count.bytes);
+    r2_json_uint(j, "dropped", v->count.dropped);
+    r2_json_uint(j, "queued", v->count.queued);
+    r2_json_uint(j, "moved", v->count.moved);
+    r2_json_close(j, '}');
 }
 
-void softfab_spines_json(struct seg *seg)
+void softfab_spines_json(struct r2_json *j, struct seg *seg)
 {
     const struct fab_desc *d = &seg->head.desc;
     struct spine_view v;
 
-    printf("  \"spines\": %d, \"hash\": \"%s\", \"spine\": [", fab_spines(d),
-           fab_hash_name(d->hash));
+    r2_json_int(j, "spines", fab_spines(d));
+    r2_json_text(j, "hash", fab_hash_name(d->hash));
+    r2_json_open(j, "spine", '[');
     for (int i = 0; fab_spines(d) > 1 && i < d->nics; i++) {
         for (int k = 0; k < fab_spines(d); k++) {
             view(seg, i, k, &v);
-            printf("%s\n", i + k > 0 ? "," : "");
-            json_line(&v);
+            json_spine(j, &v);
         }
     }
-    printf("%s],\n", fab_spines(d) > 1 ? "\n  " : "");
+    r2_json_close(j, ']');
 }

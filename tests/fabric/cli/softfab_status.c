@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "plugin/base/r2_json.h"
 struct nic_view {
     int host, nic;
     char name[32], state[16], faults[512], rate[32], latency[32];
@@ -248,78 +249,87 @@ static void text_print(struct seg_map *m)
     }
 }
 
-/* Writes @s as a JSON string: the command's name is the only text that a stranger chose. */
-static void json_string(const char *s)
+static void json_nic(struct r2_json *j, const struct nic_view *v, const struct fab_nic_desc *nd)
 {
-    putchar('"');
-    for (; *s != '\0'; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') {
-            printf("\\%c", c);
-        } else if (c < 0x20 || c >= 0x7f) {
-            printf("\\u%04x", c);
-        } else {
-            putchar(c);
-        }
-    }
-    putchar('"');
-}
+    char text[sizeof(v->faults)];
 
-static void json_nic(const struct nic_view *v, const struct fab_nic_desc *nd, bool last)
-{
-    printf(
-        "    {\"place\": \"h%d:n%d\", \"host\": %d, \"nic\": %d, \"name\": \"%s\", \"state\": \"%s\", ",
-        v->host, v->nic, v->host, v->nic, v->name, v->state);
-    printf("\"faults\": [");
+    r2_json_open(j, NULL, '{');
+    snprintf(text, sizeof(text), "h%d:n%d", v->host, v->nic);
+    r2_json_text(j, "place", text);
+    r2_json_int(j, "host", v->host);
+    r2_json_int(j, "nic", v->nic);
+    r2_json_text(j, "name", v->name);
+    r2_json_text(j, "state", v->state);
+    r2_json_open(j, "faults", '[');
     for (const char *p = v->faults; *p != '\0';) {
         size_t len = strcspn(p, ",");
-        printf("%s\"%.*s\"", p > v->faults ? ", " : "", (int)len, p);
+
+        snprintf(text, sizeof(text), "%.*s", (int)len, p);
+        r2_json_text(j, NULL, text);
         p += len + (p[len] == ',' ? 2 : 0);
     }
-    printf("],\n     \"pci\": \"%s\", \"numa\": %d, \"rate_Bps\": %" PRIu64
-           ", \"latency_ns\": %" PRIu64 ",\n",
-           nd->pci, nd->numa, v->link.rate, nd->latency_ns);
-    printf("     \"tx_bytes\": %" PRIu64 ", \"tx_packets\": %" PRIu64 ", \"rx_bytes\": %" PRIu64
-           ", \"rx_packets\": %" PRIu64 ", \"drops\": %" PRIu64 "}%s\n",
-           v->tx_bytes, v->tx_packets, v->rx_bytes, v->rx_packets, v->drops, last ? "" : ",");
+    r2_json_close(j, ']');
+    r2_json_text(j, "pci", nd->pci);
+    r2_json_int(j, "numa", nd->numa);
+    r2_json_uint(j, "rate_Bps", v->link.rate);
+    r2_json_uint(j, "latency_ns", nd->latency_ns);
+    r2_json_uint(j, "tx_bytes", v->tx_bytes);
+    r2_json_uint(j, "tx_packets", v->tx_packets);
+    r2_json_uint(j, "rx_bytes", v->rx_bytes);
+    r2_json_uint(j, "rx_packets", v->rx_packets);
+    r2_json_uint(j, "drops", v->drops);
+    r2_json_close(j, '}');
+}
+
+static void json_process(struct r2_json *j, struct seg_slot *s, int slot, pid_t pid)
+{
+    char open[128];
+
+    open_text(s, open, sizeof(open));
+    r2_json_open(j, NULL, '{');
+    r2_json_int(j, "pid", pid);
+    r2_json_int(j, "host", atomic_load_explicit(&s->host, memory_order_relaxed));
+    r2_json_int(j, "slot", slot);
+    r2_json_text(j, "open", open);
+    r2_json_text(j, "command", s->command);
+    r2_json_close(j, '}');
 }
 
 static void json_print(struct seg_map *m)
 {
     struct fab_desc *d = &m->seg->head.desc;
     struct nic_view v;
-    char open[128];
+    struct r2_json j;
     pid_t pid;
-    int any = 0;
-    /* Counters were read between from_ns and to_ns. */
-    uint64_t from = seg_now();
 
-    printf(
-        "{\"schema\": \"softfab-status-1\", \"name\": \"%s\", \"dir\": \"%s\", \"hosts\": %d, \"nics\": %d, "
-        "\"crossrail\": %s, \"from_ns\": %" PRIu64 ",\n",
-        m->seg->head.name, m->dir, d->hosts, d->nics, d->crossrail ? "true" : "false", from);
-    printf("  \"nic\": [\n");
+    r2_json_begin_file(&j, stdout);
+    r2_json_open(&j, NULL, '{');
+    r2_json_text(&j, "schema", "softfab-status-1");
+    r2_json_text(&j, "name", m->seg->head.name);
+    r2_json_text(&j, "dir", m->dir);
+    r2_json_int(&j, "hosts", d->hosts);
+    r2_json_int(&j, "nics", d->nics);
+    r2_json_bool(&j, "crossrail", d->crossrail);
+    r2_json_uint(&j, "from_ns", seg_now()); /* counters are read between this and to_ns */
+    r2_json_open(&j, "nic", '[');
     for (int h = 0; h < d->hosts; h++) {
         for (int n = 0; n < d->nics; n++) {
             nic_view(m->seg, h, n, &v);
-            json_nic(&v, &d->nic[h][n], h == d->hosts - 1 && n == d->nics - 1);
+            json_nic(&j, &v, &d->nic[h][n]);
         }
     }
-    printf("  ],\n");
-    softfab_spines_json(m->seg);
-    printf("  \"to_ns\": %" PRIu64 ",\n  \"process\": [", seg_now());
+    r2_json_close(&j, ']');
+    softfab_spines_json(&j, m->seg);
+    r2_json_uint(&j, "to_ns", seg_now());
+    r2_json_open(&j, "process", '[');
     for (int i = 0; i < SEG_SLOTS; i++) {
-        if (!seg_slot_alive(m, i, &pid)) {
-            continue;
+        if (seg_slot_alive(m, i, &pid)) {
+            json_process(&j, &m->seg->slot[i], i, pid);
         }
-        open_text(&m->seg->slot[i], open, sizeof(open));
-        printf("%s\n    {\"pid\": %d, \"host\": %u, \"slot\": %d, \"open\": \"%s\", \"command\": ",
-               any++ > 0 ? "," : "", (int)pid,
-               atomic_load_explicit(&m->seg->slot[i].host, memory_order_relaxed), i, open);
-        json_string(m->seg->slot[i].command);
-        printf("}");
     }
-    printf("%s]\n}\n", any > 0 ? "\n  " : "");
+    r2_json_close(&j, ']');
+    r2_json_close(&j, '}');
+    putchar('\n');
 }
 
 int softfab_status(int argc, char **argv)

@@ -108,6 +108,15 @@ void r2_json_uint(struct r2_json *j, const char *key, uint64_t value)
     literal(j, key, text);
 }
 
+void r2_json_known(struct r2_json *j, const char *key, int64_t value)
+{
+    if (value < 0) {
+        r2_json_null(j, key);
+    } else {
+        r2_json_int(j, key, value);
+    }
+}
+
 void r2_json_real(struct r2_json *j, const char *key, double value)
 {
     char text[DBL_MAX_10_EXP + 16];

@@ -32,6 +32,8 @@ void r2_json_close(struct r2_json *j, char bracket); /* '}' or ']' */
 void r2_json_text(struct r2_json *j, const char *key, const char *text);
 void r2_json_int(struct r2_json *j, const char *key, int64_t value);
 void r2_json_uint(struct r2_json *j, const char *key, uint64_t value);
+/* Negative: nobody knows it, null. */
+void r2_json_known(struct r2_json *j, const char *key, int64_t value);
 void r2_json_real(struct r2_json *j, const char *key, double value); /* NaN, infinite: null */
 void r2_json_bool(struct r2_json *j, const char *key, bool value);
 void r2_json_null(struct r2_json *j, const char *key);

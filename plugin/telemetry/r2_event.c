@@ -56,11 +56,7 @@ static void put_source(struct r2_json *j, const struct r2_event_source *src)
         r2_json_null(j, "job");
     }
     r2_json_int(j, "pid", src->pid);
-    if (src->cuda_dev >= 0) {
-        r2_json_int(j, "cuda_dev", src->cuda_dev);
-    } else {
-        r2_json_null(j, "cuda_dev");
-    }
+    r2_json_known(j, "cuda_dev", src->cuda_dev);
 }
 
 static void put_text(struct r2_json *j, const char *key, const char *text)

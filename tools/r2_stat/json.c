@@ -21,15 +21,6 @@ static void text_put(struct r2_json *j, const char *key, const char *text)
     r2_json_text(j, key, text[0] ? text : NULL);
 }
 
-static void known_put(struct r2_json *j, const char *key, int64_t value)
-{
-    if (value < 0) {
-        r2_json_null(j, key);
-    } else {
-        r2_json_int(j, key, value);
-    }
-}
-
 static void capacity_put(struct r2_json *j, int64_t all, int64_t up)
 {
     r2_json_open(j, "capacity", '[');
@@ -134,8 +125,8 @@ static void event_fill(struct r2_json *j, const struct r2_stat_event *e)
     text_put(j, "device", e->peer_nic);
     r2_json_close(j, '}');
     text_put(j, "cause", e->cause);
-    known_put(j, "stall_us", e->stall_ns < 0 ? -1 : e->stall_ns / 1000);
-    known_put(j, "replayed_bytes", e->replayed_bytes);
+    r2_json_known(j, "stall_us", e->stall_ns < 0 ? -1 : e->stall_ns / 1000);
+    r2_json_known(j, "replayed_bytes", e->replayed_bytes);
     r2_json_int(j, "connections", e->connections);
     capacity_put(j, e->capacity_all, e->capacity_up);
     r2_json_text(j, "text", e->text);
@@ -165,7 +156,7 @@ static void who_put(struct r2_json *j, const struct stat_proc *p)
     snprintf(digest, sizeof(digest), "%08x", w->digest);
     r2_json_text(j, "host", w->host);
     r2_json_int(j, "pid", w->pid);
-    known_put(j, "cuda_dev", w->cuda_dev);
+    r2_json_known(j, "cuda_dev", w->cuda_dev);
     r2_json_text(j, "command", w->command);
     r2_json_text(j, "version", w->version);
     r2_json_text(j, "digest", digest);

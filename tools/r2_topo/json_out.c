@@ -5,23 +5,14 @@
 #include "topo/topo_rank.h"
 #include "topo/topo_route.h"
 
-/* Numbers that are unknown are null. */
 static void mbps_put(struct r2_json *j, const char *key, uint32_t mbps)
 {
-    if (mbps == 0) {
-        r2_json_null(j, key);
-    } else {
-        r2_json_int(j, key, mbps);
-    }
+    r2_json_known(j, key, mbps ? mbps : -1LL);
 }
 
 static void node_put(struct r2_json *j, const struct topo *t, const char *key, int numa)
 {
-    if (numa < 0) {
-        r2_json_null(j, key);
-    } else {
-        r2_json_int(j, key, t->numa[numa].id);
-    }
+    r2_json_known(j, key, numa < 0 ? -1 : t->numa[numa].id);
 }
 
 static void pci_put(struct r2_json *j, const struct topo *t, const char *key, int pci)
@@ -44,11 +35,7 @@ static void host_put(struct r2_json *j, const struct topo *t)
     for (int i = 0; i < t->numas; i++) {
         r2_json_open(j, NULL, '{');
         r2_json_int(j, "node", t->numa[i].id);
-        if (t->numa[i].socket >= 0) {
-            r2_json_int(j, "socket", t->numa[i].socket);
-        } else {
-            r2_json_null(j, "socket");
-        }
+        r2_json_known(j, "socket", t->numa[i].socket);
         r2_json_close(j, '}');
     }
     r2_json_close(j, ']');

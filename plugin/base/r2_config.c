@@ -56,6 +56,20 @@ const struct r2_opt_row *r2_config_rows(int *count)
     return rows;
 }
 
+const char *r2_config_section(int row)
+{
+    const char *section = "";
+
+    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]) && row >= 0; i++) {
+        if (sections[i]) {
+            section = sections[i];
+        } else {
+            row--;
+        }
+    }
+    return section;
+}
+
 static bool row_is_ours(const struct r2_opt_row *r)
 {
     return strncmp(r->name, OURS, strlen(OURS)) == 0;
@@ -461,18 +475,12 @@ uint32_t r2_config_digest(const struct r2_config *cfg)
 {
     char value[R2_OPT_STRING_MAX];
     uint32_t h = R2_FNV_BASIS;
-    int row = 0, policy = 0;
 
-    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
-        if (sections[i] != NULL) {
-            policy = strcmp(sections[i], "policy") == 0;
-            continue;
-        }
-        if (policy) {
+    for (int row = 0; row < ROWS; row++) {
+        if (strcmp(r2_config_section(row), "policy") == 0) {
             r2_config_text(cfg, row, value, sizeof(value));
             h = hash_text(hash_text(hash_text(hash_text(h, rows[row].name), "="), value), "\n");
         }
-        row++;
     }
     return h;
 }

@@ -68,6 +68,8 @@ struct r2_opt_row {
     size_t offset;
 };
 const struct r2_opt_row *r2_config_rows(int *count);
+/* Section of r2_config.def that the row stands in. */
+const char *r2_config_section(int row);
 
 struct r2_config_sources {
     const char *(*get_env)(void *arg, const char *name); /* NULL: getenv */

@@ -125,7 +125,7 @@ int show_explain(const struct values *v, const char *name)
     values_text(v, row, text);
     show_where(v, row, v->cfg.source[row], where, sizeof(where));
     printf("%s\n  %s\n", r->name, r->help);
-    printf("  section   %s\n", values_section(row));
+    printf("  section   %s\n", r2_config_section(row));
     printf("  type      %s%s%s\n", type_words(r), r->unit[0] ? ", in " : "", r->unit);
     printf("  values    %s\n", range);
     printf("  default   %s\n", r->def[0] ? r->def : "(empty)");
@@ -188,8 +188,8 @@ void show_man(void)
     char range[256];
 
     for (int i = 0; i < n; i++) {
-        if (strcmp(section, values_section(i)) != 0) {
-            const char *title = section = values_section(i);
+        if (strcmp(section, r2_config_section(i)) != 0) {
+            const char *title = section = r2_config_section(i);
 
             for (size_t k = 0; k < sizeof(titles) / sizeof(titles[0]); k++) {
                 title = strcmp(titles[k][0], section) == 0 ? titles[k][1] : title;

@@ -73,7 +73,7 @@ static void option_put(struct r2_json *j, const struct values *v, const struct r
     show_where(v, row, v->cfg.source[row], where, sizeof(where));
     r2_json_open(j, NULL, '{');
     r2_json_text(j, "name", r->name);
-    r2_json_text(j, "section", values_section(row));
+    r2_json_text(j, "section", r2_config_section(row));
     r2_json_text(j, "type", type_names[r->type]);
     value_put(j, "value", r, &v->cfg, text);
     r2_json_text(j, "source", values_source_name(v->cfg.source[row]));

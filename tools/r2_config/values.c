@@ -14,35 +14,6 @@
 
 extern char **environ;
 
-/* Section names by row: the marks of the table with an empty entry per row between them. */
-static const char *const sections[] = {
-#define R2_BOOL(field, name, def, help)                NULL,
-#define R2_INT(field, name, unit, def, min, max, help) NULL,
-#define R2_ENUM(field, name, def, choices, help)       NULL,
-#define R2_STRING(field, name, def, help)              NULL,
-#define R2_SECTION(section)                            #section,
-#include "base/r2_config.def"
-#undef R2_BOOL
-#undef R2_INT
-#undef R2_ENUM
-#undef R2_STRING
-};
-
-const char *values_section(int row)
-{
-    const char *section = "";
-    int at = -1;
-
-    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]) && at < row; i++) {
-        if (sections[i]) {
-            section = sections[i];
-        } else {
-            at++;
-        }
-    }
-    return section;
-}
-
 const char *values_source_name(enum r2_opt_source s)
 {
     static const char *const names[] = {"default", "profile", "environment", "lock.conf"};

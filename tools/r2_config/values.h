@@ -65,9 +65,6 @@ const char *values_source_name(enum r2_opt_source s);
 int values_row_find(const char *name);
 const char *values_name_near(const char *name);
 
-/* Section of r2_config.def the row stands in. */
-const char *values_section(int row);
-
 /* What is allowed: "on, off", "1 to 8", "rail, any", "text". */
 void values_range(const struct r2_opt_row *r, char *out, size_t len);
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "plugin/base/r2_json.h"
 struct nic_view {
     int host, nic;
     char name[32], state[16], faults[512], rate[32], latency[32];

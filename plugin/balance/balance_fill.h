@@ -46,8 +46,8 @@ struct balance_net {
 struct balance_result {
     double least; /* Mb/s per share of the flow that gets least; flows that can get nothing are left
                      out */
-    double bound; /* no division of any kind gives that flow more: proved, by the prices of the
-                     resources (linear programming's dual) */
+    double bound; /* no division of any kind gives that flow more: proved, by dual prices of the
+                     resources (balance_search.c) */
 };
 
 /* Bytes of working memory that balance_fill() needs for @net; 0 when the net is out of the bounds

@@ -98,4 +98,16 @@ int bench_cut_run(void);
 /* The weights of 256 connections. */
 int bench_fill_run(void);
 
+/* ---- bench_filling.c ---- */
+
+struct bench_filling {
+    unsigned worlds;
+    /* What the flow that gets least has by balance_fill() and by progressive filling alone: the
+     * part that is missing to the proved bound, in the mean and at most. */
+    double lp_mean, lp_worst, filling_mean, filling_worst;
+};
+
+/* The same random worlds for both, by seed. */
+void bench_filling_run(struct bench_filling *out);
+
 #endif

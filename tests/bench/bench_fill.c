@@ -135,10 +135,15 @@ int bench_fill_run(void)
     double by_host_bound, single_bound, by_host = one_run(HOSTS, &by_host_bound),
                                         single = one_run(CONNS, &single_bound);
     double plan = plan_run(HOSTS), kinds = plan_run(CONNS);
+    struct bench_filling both;
+
+    bench_filling_run(&both);
 
     printf(
         "{\"connections\": %d, \"nics\": %d, \"hosts\": %d, \"us\": %.1f, \"of_bound\": %.4f, \"single_us\": %.1f, \"single_of_bound\": %.4f, "
-        "\"plan_us\": %.1f, \"plan_single_us\": %.1f}\n",
-        CONNS, NICS, HOSTS, by_host, by_host_bound, single, single_bound, plan, kinds);
+        "\"plan_us\": %.1f, \"plan_single_us\": %.1f, \"worlds\": %u, \"lp_loss\": %.4f, \"lp_loss_worst\": %.4f, "
+        "\"filling_loss\": %.4f, \"filling_loss_worst\": %.4f}\n",
+        CONNS, NICS, HOSTS, by_host, by_host_bound, single, single_bound, plan, kinds, both.worlds,
+        both.lp_mean, both.lp_worst, both.filling_mean, both.filling_worst);
     return 0;
 }

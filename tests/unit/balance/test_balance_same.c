@@ -25,7 +25,7 @@ static struct balance_result result, plain_result;
 
 /* --- the plain one --- */
 
-static double part[FLOWS * NICS], best[FLOWS * NICS], load[RESOURCES], price[RESOURCES],
+static double part[FLOWS * NICS], best[FLOWS * NICS], load[RESOURCES], dual[RESOURCES],
     mean[RESOURCES];
 
 static void plain_begin(void)
@@ -89,7 +89,7 @@ static double cheapest(uint32_t f, const double *of)
     return least;
 }
 
-/* The bound that these prices prove. */
+/* The bound that these dual prices prove. */
 static double proved(const double *of)
 {
     double all = 0, pay = 0;
@@ -106,11 +106,11 @@ static double proved(const double *of)
 static void plain_move(double keep)
 {
     for (uint32_t f = 0; f < net.flows; f++) {
-        double least = cheapest(f, price), sum = 0;
+        double least = cheapest(f, dual), sum = 0;
 
         for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++) {
-            if (path_cost(p, price) > 0) {
-                part[p] *= (least / path_cost(p, price) + keep) / (1 + keep);
+            if (path_cost(p, dual) > 0) {
+                part[p] *= (least / path_cost(p, dual) + keep) / (1 + keep);
             }
             sum += part[p];
         }
@@ -138,18 +138,18 @@ static void plain_search(void)
             memcpy(best, part, sizeof(best));
         }
         for (uint32_t r = 0; r < net.resources; r++) {
-            price[r] = load[r] / most;
+            dual[r] = load[r] / most;
             for (int k = 1; k < sharp; k *= 2) {
-                price[r] *= price[r];
+                dual[r] *= dual[r];
             }
-            price[r] = mbps[r] ? price[r] / mbps[r] : 0;
-            mean[r] = mean[r] * 0.75 + price[r];
+            dual[r] = mbps[r] ? dual[r] / mbps[r] : 0;
+            mean[r] = mean[r] * 0.75 + dual[r];
         }
         if (round % 4 == 3 && proved(mean) < plain_result.bound) {
             plain_result.bound = proved(mean);
         }
-        if (proved(price) < plain_result.bound) {
-            plain_result.bound = proved(price);
+        if (proved(dual) < plain_result.bound) {
+            plain_result.bound = proved(dual);
         }
         if (plain_result.least >= plain_result.bound * 0.98) {
             return;
@@ -162,7 +162,7 @@ static void plain_search(void)
     }
 }
 
-/* --- the last step, in whole numbers: the same to the last bit for the same parts --- */
+/* --- progressive filling, in whole numbers: the same to the last bit for the same parts --- */
 
 static uint64_t step[FLOWS * NICS], is[FLOWS * NICS], left[RESOURCES], sum[RESOURCES];
 
@@ -189,7 +189,7 @@ static void full_stop(uint32_t r, uint64_t level)
     }
 }
 
-static void plain_rise(void)
+static void plain_filling(void)
 {
     uint64_t level = 0, room = 0;
 
@@ -329,7 +329,7 @@ START_TEST(as_the_plain_one)
         world_make(s, s % 20 ? 1 + s % 37 : FLOWS);
         fill();
         plain_search();
-        plain_rise();
+        plain_filling();
         slow += net.resources > NICS * (NICS + 1) + 1 + FLOWS * NICS;
         if (plain_result.least == 0) {
             nothing++;

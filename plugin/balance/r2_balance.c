@@ -19,12 +19,16 @@
 
 int r2_balance_open(struct r2_inst *inst, const struct topo *t)
 {
+    int relay = inst->cfg.relay != R2_VIA_NONE;
     struct r2_balance *b = calloc(1, sizeof(*b));
+    struct r2_way(*staged)[IB_MAX_NICS] = relay ? calloc(IB_MAX_NICS, sizeof(*staged)) : NULL;
 
-    if (b == NULL) {
+    if (b == NULL || (relay && staged == NULL)) {
+        free(b);
+        free(staged);
         return -1;
     }
-    r2_ways_make(&b->ways, &inst->nics, t, inst->cfg.relay);
+    r2_ways_make(&b->ways, &inst->nics, t, inst->cfg.relay, staged);
     inst->balance = b;
     return 0;
 }
@@ -53,6 +57,7 @@ void r2_balance_close(struct r2_inst *inst)
         return;
     }
     tables_free(b);
+    free(b->ways.staged);
     free(b);
     inst->balance = NULL;
 }

@@ -181,15 +181,19 @@ static void ways_from(struct r2_ways *w, const struct topo *t, int relay, const 
             continue;
         }
         way_make(w, t, from, place[k], w->port[k], &w->way[i][k], number);
+        if (w->staged == NULL) {
+            continue;
+        }
         w->staged[i][k] = w->way[i][k];
-        if (relay != R2_VIA_NONE && from.kind == TOPO_END_GPU) {
+        if (from.kind == TOPO_END_GPU) {
             w->staged[i][k].n = 0;
             staged_make(w, t, &idle, from.index, place[k], relay, &w->staged[i][k], number);
         }
     }
 }
 
-void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t, int relay)
+void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t, int relay,
+                  struct r2_way (*staged)[IB_MAX_NICS])
 {
     static const struct r2_way unknown = {.preference = 1};
     uint16_t number[TOPO_WAYS] = {0};
@@ -198,6 +202,7 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
 
     memset(w, 0, sizeof(*w));
     w->nics = (uint32_t)nics->count;
+    w->staged = staged;
     r2_ways_topo(&ours, t, nics);
     for (int i = 0; i < nics->count; i++) {
         uint32_t verbs = nics->nic[i].speed_mbps > 0 ? (uint32_t)nics->nic[i].speed_mbps : 0;
@@ -210,7 +215,10 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
     }
     for (int i = 0; i < nics->count; i++) {
         for (int k = 0; k < nics->count; k++) {
-            w->way[i][k] = w->staged[i][k] = unknown;
+            w->way[i][k] = unknown;
+            if (staged) {
+                staged[i][k] = unknown;
+            }
         }
         ways_from(w, &ours, relay, place, i, number);
     }

@@ -403,11 +403,13 @@ static void mark_matched(struct ib_send *tx, uint64_t seq)
 
 static void stripe(struct ib_send *tx, struct ib_smsg *m)
 {
-    uint32_t max = __builtin_expect(m->size <= (uint64_t)R2_MAX_PARTS * tx->largest, 1)
-                       ? tx->largest
-                       : tx->most;
+    uint32_t max = tx->most;
     struct r2_stripe c;
 
+    if (__builtin_expect(tx->ring_most != 0, 0) &&
+        m->size <= (uint64_t)R2_MAX_PARTS * tx->ring_most) {
+        max = tx->ring_most;
+    }
     if (tx->plan.n == 0) { /* no path now: posted wherever one comes back */
         struct r2_plan any = {.n = 1};
 

@@ -44,8 +44,9 @@ struct ib_smsg {
 struct ib_send {
     struct ib_conn *conn;
     struct r2_plan plan;
-    uint32_t largest;   /* part, bytes: what every path can take, by way of staging memory, too */
-    uint32_t most;      /* ... without it: for messages that are too long for 16 such parts */
+    uint32_t most;      /* part, bytes: what every path can take */
+    uint32_t ring_most; /* ... by way of staging memory, too, for messages of at most 16 such parts;
+                           0: where that is no less, or no path is staged */
     uint64_t cts_seen;  /* IB_RLX: CTS of all seq below it were taken */
     uint64_t misses;    /* IB_RLX: starts that found no CTS */
     uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is

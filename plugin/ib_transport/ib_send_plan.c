@@ -66,7 +66,7 @@ void ib_send_replan(struct ib_send *tx)
     tx->plan.n = 0;
     tx->plan.whole = 0;
     tx->most = most_of_a_part(tx);
-    tx->largest = l->relay.paths && l->relay.ring < tx->most ? l->relay.ring : tx->most;
+    tx->ring_most = l->relay.paths && l->relay.ring < tx->most ? l->relay.ring : 0;
     paths = some ? some : paths;
     for (uint32_t m = paths; m; m &= m - 1) {
         int p = __builtin_ctz(m);

@@ -413,9 +413,10 @@ START_TEST(ways_of_a_topology)
 {
     static struct ib_nics nics;
     static struct r2_ways w;
+    static struct r2_way staged[IB_MAX_NICS][IB_MAX_NICS];
 
     machine(&nics);
-    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
     ck_assert_uint_eq(w.port[0], 400000);
     ck_assert_uint_eq(w.port[3], 200000);
     ck_assert_uint_eq(w.way[0][1].reach, topo_link_mbps(320, 16));
@@ -434,7 +435,8 @@ START_TEST(ways_of_a_topology)
     for (int i = 0; i < w.way[0][2].n; i++) {
         ck_assert_uint_lt(w.way[0][2].link[i], w.links);
     }
-    r2_ways_make(&w, &nics, NULL, R2_VIA_GPU);
+    r2_ways_make(&w, &nics, NULL, R2_VIA_GPU, staged);
+    ck_assert_int_eq(memcmp(w.way, w.staged, sizeof(w.way)), 0);
     ck_assert_uint_eq(w.links, 0);
     ck_assert_uint_eq(w.port[0], 200000);
     ck_assert_uint_eq(w.way[1][2].preference, 1);
@@ -455,7 +457,7 @@ START_TEST(ways_with_a_port_that_is_down)
     }
     t.nic[r2_ways_place(&t, &(struct ib_nic){.dev_name = "m4", .port = 1})].rate_mbps =
         10000; /* not one of ours */
-    r2_ways_make(&want, &nics, &t, R2_VIA_NONE);
+    r2_ways_make(&want, &nics, &t, R2_VIA_NONE, NULL);
     ck_assert_uint_eq(want.way[0][2].reach, 100000 * BALANCE_BRIDGE_PERCENT / 100);
     ck_assert_uint_gt(want.way[0][1].preference, want.way[0][2].preference);
     for (int i = 0; i < 9; i++) {
@@ -463,7 +465,7 @@ START_TEST(ways_with_a_port_that_is_down)
 
         down->state = TOPO_STATE_DOWN;
         down->rate_mbps = said[i % 3];
-        r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+        r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
         ck_assert_msg(memcmp(&w, &want, sizeof(w)) == 0, "m%d down: port %u, from m0 to m2 %u",
                       i / 3, w.port[i / 3], w.way[0][2].reach);
         *down = up;
@@ -471,7 +473,7 @@ START_TEST(ways_with_a_port_that_is_down)
     for (int i = 0; i < t.nics; i++) {
         t.nic[i].state = TOPO_STATE_DOWN;
     }
-    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
     ck_assert_uint_eq(w.port[0], 200000); /* nobody tells the topology: then verbs */
 }
 END_TEST
@@ -487,7 +489,7 @@ START_TEST(ways_beside_nics_that_are_not_used)
     nics.count = 2;
     nics.nic[0] = nics.nic[2];
     snprintf(nics.nic[1].dev_name, sizeof(nics.nic[1].dev_name), "m4");
-    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
     ck_assert_uint_eq(w.way[0][0].reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
     ck_assert_uint_eq(w.way[0][1].reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
     ck_assert_uint_eq(w.way[0][0].preference, 2);

@@ -1,5 +1,6 @@
 /* Sending by way of staging memory (docs/balance.md), on the two-instance rig: what is posted
  * when, and who reads and writes what until when. */
+#include "balance/r2_balance_int.h"
 #include "tests/unit/relay_rig.h"
 
 /* --- in health --- */
@@ -37,8 +38,9 @@ START_TEST(carries_by_way_of_staging)
 }
 END_TEST
 
-/* Off: the engine is never asked, and a NIC that refuses the memory carries nothing. */
-START_TEST(off_asks_nothing)
+/* Off: nothing is made or asked for at set-up, at the first buffer and under traffic, and a NIC
+ * that refuses the memory carries nothing. */
+START_TEST(off_costs_nothing)
 {
     relay_start(2, 1, 0,
                 (const char *[]){_i ? "NCCL_R2_RELAY=off" : "NCCL_R2_RELAY_MEMORY=64", NULL});
@@ -46,6 +48,11 @@ START_TEST(off_asks_nothing)
     messages(8, 5000);
     ck_assert_uint_eq(s_path(0)->bytes, 0);
     ck_assert_uint_gt(s_path(1)->bytes, 0);
+    ck_assert_ptr_null(rig->side[0].inst->relay);
+    ck_assert_ptr_null(rig->side[0].inst->balance->ways.staged);
+    ck_assert_ptr_null(comm(0)->conn.relay.lane_get);
+    ck_assert_uint_eq(comm(0)->tx->lanes | comm(0)->tx->pending, 0);
+    ck_assert_uint_eq(comm(0)->tx->ring_most, 0);
     stop();
     relay_stop(0);
     ck_assert_uint_eq(engine.calls, 0);
@@ -325,7 +332,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, carries_by_way_of_staging);
-    tcase_add_loop_test(t, off_asks_nothing, 0, 2);
+    tcase_add_loop_test(t, off_costs_nothing, 0, 2);
     tcase_add_loop_test(t, goes_on_without_staging_memory, 0,
                         (int)(sizeof(without) / sizeof(without[0])));
     tcase_add_loop_test(t, host_memory_is_near_the_nic, 0, (int)(sizeof(where) / sizeof(where[0])));

@@ -39,7 +39,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_LOOK", "test_options_times: ports_are_read_every_look"},
     {"NCCL_R2_CONNECT", "test_options_times: set_up_ends_after_connect"},
     {"NCCL_R2_RELAY",
-     "test_relay: carries_by_way_of_staging, off_asks_nothing, e2e/relay.sh: off, host, gpu"},
+     "test_relay: carries_by_way_of_staging, off_costs_nothing, e2e/relay.sh: off, host, gpu"},
     {"NCCL_R2_PROFILER_EVENTS", "test_prof: says_nothing_unasked, tells_what_is_on_its_way"},
     {"NCCL_R2_RELAY_MEMORY", "test_relay: carries_by_way_of_staging, e2e/relay.sh: memory"},
     {"NCCL_R2_CUT_MIN", "messages_below_cut_min_are_not_cut"},

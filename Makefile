@@ -290,10 +290,10 @@ $(DROPIN): $(call obj,$(MODEL_SRC) $(SHM_SRC)) tests/fabric/shm/libibverbs.map
 LAB_BIN := $(addprefix $(B)/lab/,lab_switch lab_agent lab_nic lab_trigger lab_ctl)
 lab_obj = $(call obj,$(patsubst %,tests/lab/lab_%.c,$(1)))
 $(B)/lab/lab_switch: $(call lab_obj,switch switch_port impair watch util)
-$(B)/lab/lab_agent: $(call lab_obj,agent agent_trigger session job netif watch wire util)
+$(B)/lab/lab_agent: $(call lab_obj,agent agent_trigger session job explain netif watch wire util)
 $(B)/lab/lab_nic: $(call lab_obj,nic netif util)
 $(B)/lab/lab_trigger: $(call lab_obj,trigger util)
-$(B)/lab/lab_ctl: $(call lab_obj,ctl client fault proc qmp wire util)
+$(B)/lab/lab_ctl: $(call lab_obj,ctl client fault proc qmp still wire util)
 $(LAB_BIN):
 	@mkdir -p $(@D)
 	$(CC) -o $@.tmp $^ $(LDFLAGS_ALL) $(if $(filter %/lab_ctl,$@),-ljansson)

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/lab/lab_still.h"
+
 struct link {
     const char *host;
     int fd;
@@ -168,8 +170,9 @@ static void output_write(const struct lab_exec *e, const struct lab_wire_msg *m)
     }
 }
 
-/* Handles what the agent said. Returns the exit status once it is known, else -1. */
-static int exec_messages(struct link *l, const struct lab_exec *e)
+/* Handles what the agent said. Returns the exit status once it is known, else -1. @told: set when
+ * the agent has said all it knows of the command's threads. */
+static int exec_messages(struct link *l, const struct lab_exec *e, bool *told)
 {
     struct lab_wire_msg m;
     uint32_t code;
@@ -182,6 +185,8 @@ static int exec_messages(struct link *l, const struct lab_exec *e)
         }
         if (m.type == LAB_STDOUT || m.type == LAB_STDERR) {
             output_write(e, &m);
+        } else if (m.type == LAB_TOLD) {
+            *told = true;
         } else if (m.type == LAB_EXIT && m.len == sizeof(code)) {
             memcpy(&code, m.body, sizeof(code));
             status = (int)(ntohl(code) & 255);
@@ -211,8 +216,30 @@ static void input_read(struct link *l, struct pollfd *in)
     }
 }
 
+/* The limit is reached: what the command waits for, as the agent sees it; where the agent does not
+ * answer, what QEMU sees of the VM. */
+static void exec_explain(struct link *l, const struct lab_exec *e)
+{
+    uint64_t deadline = lab_clock_now() + LAB_WHY_NS;
+    bool told = false;
+    int status, rc = 1;
+
+    lab_complain("%s: %s: limit reached, killed", e->host, e->argv[0]);
+    lab_wire_put(&l->tx, LAB_WHY, NULL, 0);
+    while ((status = exec_messages(l, e, &told)) < 0 && !told && rc > 0) {
+        rc = link_turn(l, NULL, deadline);
+    }
+    if (status >= 0) {
+        lab_complain("%s: %s: ended meanwhile with %d", e->host, e->argv[0], status);
+    } else if (!told) {
+        lab_complain("%s: its agent says nothing, either", e->host);
+        lab_still_explain(e->host);
+    }
+}
+
 int lab_client_exec(const struct lab_exec *e)
 {
+    bool told = false;
     bool with_input = strchr(e->flags, LAB_EXEC_STDIN) != NULL;
     struct pollfd in = {.fd = -1, .events = POLLIN};
     struct link l;
@@ -226,11 +253,11 @@ int lab_client_exec(const struct lab_exec *e)
     if (with_input) {
         in.fd = STDIN_FILENO;
     }
-    while ((status = exec_messages(&l, e)) < 0) {
+    while ((status = exec_messages(&l, e, &told)) < 0) {
         in.revents = 0;
         rc = link_turn(&l, lab_buf_len(&l.tx) < 65536 ? &in : NULL, e->deadline);
         if (rc == 0) {
-            lab_complain("%s: %s: limit reached, killed", e->host, e->argv[0]);
+            exec_explain(&l, e);
             status = LAB_STATUS_LIMIT;
             break;
         }

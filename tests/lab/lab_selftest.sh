@@ -35,6 +35,13 @@ status_is() { # STATUS COMMAND...
         return 1
     }
 }
+says() { # PATTERN COMMAND...: a line of what it prints
+    what_line=$1
+    shift
+    "$@" >"$out/says" 2>&1
+    cat "$out/says"
+    grep -q "$what_line" "$out/says"
+}
 fault() {
     lab fault "$@"
 }
@@ -87,6 +94,20 @@ test_commands() {
     t "no such program" status_is 127 lab exec h0 -- no-such-program
     [ "$hosts" = 3 ] || t "no such host" status_is 125 lab exec h2 -t 5 -- true
     t "limit" status_is 124 lab exec h0 -t 1 -- sleep 300
+    t "limit: what each thread waits for is said" says 'thread [0-9]* sleep: state S in [a-z_]*nanosleep, system call 230; .*< do_syscall_64' \
+        lab exec h0 -t 1 -- sh -c 'sleep 299 & wait'
+    t "limit: of all that it started" says 'thread [0-9]* sh: state S in \(do_wait\|sigsuspend\), ' lab exec h0 -t 1 -- sh -c 'setsid sleep 299 & wait'
+    t "limit: of nobody else" status_is 1 says 'lab_agent' lab exec h0 -t 1 -- sleep 299
+    t "limit: of one that waits in the kernel" says 'state D in ' lab exec h0 -t 3 -- \
+        python3 -c 'import ctypes, time; c = ctypes.CDLL(None); c.syscall(58) == 0 and (time.sleep(99), c._exit(0))'
+    lab exec h1 -t 8 -- sh -c 'echo begun; sleep 300' >"$out/still" 2>&1 &
+    still=$!
+    t "limit in a VM: begun" timeout 30 sh -c 'tail -f -n +1 "$1" | grep -q -m 1 begun' - "$out/still"
+    t "limit in a VM that does not answer" fault freeze h1
+    t "limit: still" status_is 124 wait $still
+    t "limit: QEMU says so" grep -q 'lab: h1: QEMU: paused' "$out/still"
+    t "limit: and where its CPU is" grep -q 'lab: h1: CPU: RIP=[0-9a-f]* CPL=[03] HLT=[01]' "$out/still"
+    fault thaw h1 >/dev/null
     t "limit kills" status_is 1 lab exec h0 -- pgrep -x sleep
     t "host names" sh -c '[ "$(sh "$1" "$2" exec h1 -- uname -n)" = h1 ]' - "$here/lab.sh" "$B"
     t "standard input" sh -c '[ "$(echo in | sh "$1" "$2" exec h0 -i -- cat)" = in ]' - "$here/lab.sh" "$B"

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/lab/lab_explain.h"
+
 /* Above this much unsent output the command's pipes are not read, so that a slow reader slows the
  * command, not the agent. */
 #define OUT_HIGH (256u * 1024u)
@@ -223,6 +225,25 @@ void lab_session_fired(struct lab_session *s)
     session_watch(s);
 }
 
+/* Behind what the command wrote itself. */
+static void session_explain(struct lab_session *s)
+{
+    struct lab_buf text = {0};
+    size_t n;
+
+    if (s->err.fd >= 0) {
+        pipe_read(s, s->err.fd, LAB_STDERR);
+    }
+    lab_explain_job(s->job.number, &text);
+    while ((n = lab_buf_len(&text)) > 0) {
+        n = n < LAB_WIRE_BODY_MAX ? n : LAB_WIRE_BODY_MAX;
+        lab_wire_put(&s->tx, LAB_STDERR, text.mem + text.head, n);
+        lab_buf_take(&text, n);
+    }
+    lab_buf_free(&text);
+    lab_wire_put(&s->tx, LAB_TOLD, NULL, 0);
+}
+
 static void session_message(struct lab_session *s, const struct lab_wire_msg *m)
 {
     switch (s->state) {
@@ -249,6 +270,8 @@ static void session_message(struct lab_session *s, const struct lab_wire_msg *m)
             lab_buf_put(&s->input, m->body, m->len);
         } else if (m->type == LAB_STDIN_END) {
             s->input_ended = true;
+        } else if (m->type == LAB_WHY) {
+            session_explain(s);
         }
         input_write(s);
         return;

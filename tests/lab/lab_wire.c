@@ -25,7 +25,7 @@ int lab_wire_get(const struct lab_buf *b, struct lab_wire_msg *m)
     memcpy(head, b->mem + b->head, sizeof(head));
     type = ntohl(head[0]);
     len = ntohl(head[1]);
-    if (type < LAB_HELLO || type > LAB_DONE || len > LAB_WIRE_BODY_MAX) {
+    if (type < LAB_HELLO || type > LAB_TOLD || len > LAB_WIRE_BODY_MAX) {
         return -1;
     }
     if (lab_buf_len(b) < HEADER_LEN + len) {

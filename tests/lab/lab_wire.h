@@ -6,6 +6,7 @@
  *   HELLO secret                    READY                      or REFUSED reason
  *   EXEC flags cwd argv...          STDOUT STDERR ... EXIT     the command dies with the connection
  *   STDIN data, STDIN_END
+ *   WHY                             STDERR ... TOLD            what the command's threads wait for
  *   WAIT name                       FIRED
  *   DONE text                                                  goes to lab_trigger, which waits for
  *                                                              it
@@ -37,6 +38,8 @@ enum lab_wire_type {
     LAB_WAIT,
     LAB_FIRED,
     LAB_DONE,
+    LAB_WHY,
+    LAB_TOLD,
 };
 
 /* Flags of EXEC, as letters. */

@@ -20,12 +20,14 @@ skip() {
     skipped=$((skipped + 1))
     echo "SKIP   $1: $2"
 }
-# bad LABEL WHY: with what the ranks said last
+# bad LABEL WHY: with what the ranks said last, and what the lab said of one that had to be ended
 bad() {
     failed=$((failed + 1))
     echo "FAILED $1: $2"
     for f in "$run".r? "$run".f "$run".reset "$run".prepare; do
-        [ -e "$f" ] && grep -E 'WARN|error|rror:|DOWN|lab:|# r2 (checked|stall|fault)|FAILED' "$f" | tail -8 | cut -c1-200 | sed "s|^|    $(basename "$f") |"
+        [ -e "$f" ] || continue
+        { grep -v '^lab: ' "$f" | grep -E 'WARN|error|rror:|DOWN|# r2 (checked|stall|fault)|FAILED' | tail -8 | cut -c1-200
+            grep '^lab: ' "$f" | tail -60 | cut -c1-400; } | sed "s|^|    $(basename "$f") |"
     done
 }
 

@@ -83,7 +83,7 @@ struct fo_conn {
     uint64_t nopath_since;
     uint64_t
         barren_since; /* no path, or only lives on which nothing got through, since then (ns); 0 */
-    uint64_t barren_at;  /* ... S: as sack was then */
+    uint64_t barren_at;  /* ... S: as sack was then, R: as acked was; fo_barren_since() */
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
     enum r2_status
         error; /* != R2_OK: the connection has ended; returned by every call from now on */
@@ -112,6 +112,9 @@ void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info)
 /* Whether everything about the present incarnation of (p) is over at this end, so that the next one
  * may begin (P23). */
 bool fo_may_return(const struct fo_conn *fc, int p);
+/* Since when (ns) there was no path, or only incarnations on which nothing has got through; 0: not
+ * so. */
+uint64_t fo_barren_since(const struct fo_conn *fc);
 /* The next incarnation of (p) begins: link->path[p] is the new one already, with its number. The
  * only place where a state starts again. */
 void fo_incarnation_begin(struct fo_conn *fc, int p);

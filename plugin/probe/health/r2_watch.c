@@ -510,10 +510,8 @@ static void check_still(struct r2_comm *c, uint64_t clock)
     silent = r2_elapsed(clock, c->watch->still.since);
     age = r2_elapsed(clock, c->watch->still.alive > c->watch->still.since ? c->watch->still.alive
                                                                           : c->watch->still.since);
-    barren = c->fo.barren_since ? r2_elapsed(now, c->fo.barren_since) : 0;
-    if (barren > age && (!c->is_send || c->tx->sack == c->fo.barren_at)) {
-        age = barren;
-    }
+    barren = fo_barren_since(&c->fo) ? r2_elapsed(now, fo_barren_since(&c->fo)) : 0;
+    age = barren > age ? barren : age;
     give_up = give_up > expect ? give_up : expect;
     if (age < give_up && c->watch->still.poll_at - clock > give_up - age) {
         c->watch->still.poll_at = clock + give_up - age;

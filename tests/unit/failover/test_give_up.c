@@ -257,6 +257,36 @@ START_TEST(who_waits_for_a_program_waits_on)
 }
 END_TEST
 
+/*
+ * The only path was away for a moment while messages waited, and all is well since, for longer than
+ * GIVE_UP: a second in which nothing moves is not the rest of that time.
+ */
+START_TEST(a_time_without_a_path_is_over_with_the_first_message)
+{
+    start(1, (const char *[]){OPTIONS, NULL});
+    wait_probes();
+    messages(4, BIG);
+    recv_post(0, BIG);
+    fire("h0:n0 down");
+    rig_run(rig, 20 * RIG_MS);
+    fire("h0:n0 up");
+    send_post(0, BIG);
+    finish(1, BIG, 10 * RIG_S);
+    for (uint64_t from = rig_now(rig); rig_now(rig) - from < 2 * GIVE_UP;) {
+        messages(4, BIG);
+        rig_run(rig, 100 * RIG_MS);
+    }
+    recv_post(0, BIG);
+    fire(_i ? "h1:* hang" : "h0:* hang");
+    rig_run(rig, GIVE_UP / 2 + RIG_S / 4);
+    ck_assert_int_eq(ended(0) | ended(1), R2_OK);
+    fire(_i ? "h1:* unhang" : "h0:* unhang");
+    send_post(0, BIG);
+    finish(1, BIG, 20 * RIG_S);
+    stop();
+}
+END_TEST
+
 /* RC repairs a lost last packet after four seconds: longer than GIVE_UP, over NICs that answer. */
 START_TEST(a_lost_last_packet_ends_nothing)
 {
@@ -283,6 +313,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, incarnations_that_flap, 0, 2);
     tcase_add_loop_test(t, a_stopped_peer_ends_nothing, 0, 4);
     tcase_add_loop_test(t, who_waits_for_a_program_waits_on, 0, 3);
+    tcase_add_loop_test(t, a_time_without_a_path_is_over_with_the_first_message, 0, 2);
     tcase_add_test(t, a_lost_last_packet_ends_nothing);
 }
 

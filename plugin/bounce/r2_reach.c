@@ -183,7 +183,7 @@ static int loop_make(struct r2_reach *r, int nic, struct test *t)
     rc = probe_qp_create(&t->qp, nics, nic, (uint32_t)t->mark);
     if (rc == 0) {
         probe_qp_addr_get(&t->qp, nics, nic, &self);
-        rc = probe_qp_connect(&t->qp, nics, nic, &self);
+        rc = probe_qp_connect(&t->qp, nics, nic, &self, NULL);
     }
     return rc;
 }
@@ -207,7 +207,7 @@ static int post(struct test *t, enum step step)
     struct ibv_send_wr *bad;
 
     t->step = step;
-    return ib_verbs_err(ibv_post_send(t->qp.qp, &wr, &bad));
+    return ib_verbs_err(ibv_post_send(t->qp.lane[0].qp, &wr, &bad));
 }
 
 /* What has come back. UNKNOWN: not all yet. @status: of the completion that refuses it. */

@@ -8,16 +8,18 @@
  * so are known ones of another version; a known type with a wrong length or field is an error of
  * the whole message.
  *
- * An address (struct ib_path_addr, in REP, CONF, OPEN, OPEN_OK and PROBE) has 52 bytes: u32 queue
+ * An address (struct ib_path_addr, in REP, CONF, OPEN, OPEN_OK and PROBE) has 53 bytes: u32 queue
  * pair number, u32 PSN, u32 NIC generation, u64 ring address, u32 ring key, u8 link layer, u8 MTU,
  * u16 LID, 16 bytes GID, u32 ECE vendor, u32 ECE options (both 0: none; the numbers are the
- * provider's, which refuses what it does not know).
+ * provider's, which refuses what it does not know), u8 way (ib_way.h; in REP and OPEN the one that
+ * both ends take; in PROBE a wish).
  *
  * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change
  * of a record that a process without it cannot read, or would read wrongly. 2: REQ has the traffic
  * class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have ECE;
  * DOWN and SETTLED have the parts that the incarnation may still bring; the ring has words for lone
- * acknowledgements (ib_wire.h). Processes of different versions do not connect.
+ * acknowledgements (ib_wire.h). 5: addresses have a way, PROBE its second queue pair. Processes of
+ * different versions do not connect.
  */
 #ifndef FO_PROTO_H
 #define FO_PROTO_H
@@ -32,7 +34,7 @@
 #include "probe/probe_gossip.h"
 #include "probe/probe_verdict.h"
 
-#define FO_PROTO_VERSION 4
+#define FO_PROTO_VERSION 5
 #define FO_MAX_NICS      IB_MAX_NICS
 #define FO_MAX_QPS       128 /* what NCCL takes */
 #define FO_NIC_NAME      24
@@ -193,6 +195,7 @@ struct fo_probe {
     uint8_t port;
     char name[FO_NIC_NAME];
     uint32_t inband_qpn, inband_psn; /* of the queue pair for messages beside it; 0: none */
+    uint32_t alt_qpn, alt_psn;       /* of the probe's second way; 0: none */
 };
 
 struct fo_news_ok { /* the word that it answers */

@@ -45,10 +45,10 @@
 /* --- fields --- */
 
 const struct fo_field fo_addr_fields[FO_ADDR_FIELDS] = {
-    F(ib_path_addr, qpn),        F(ib_path_addr, psn),        F(ib_path_addr, nic_gen),
-    F(ib_path_addr, ring_addr),  F(ib_path_addr, ring_key),   F(ib_path_addr, port.link_layer),
-    F(ib_path_addr, port.mtu),   F(ib_path_addr, port.lid),   BYTES(ib_path_addr, port.gid),
-    F(ib_path_addr, ece.vendor), F(ib_path_addr, ece.options)};
+    F(ib_path_addr, qpn),        F(ib_path_addr, psn),         F(ib_path_addr, nic_gen),
+    F(ib_path_addr, ring_addr),  F(ib_path_addr, ring_key),    F(ib_path_addr, port.link_layer),
+    F(ib_path_addr, port.mtu),   F(ib_path_addr, port.lid),    BYTES(ib_path_addr, port.gid),
+    F(ib_path_addr, ece.vendor), F(ib_path_addr, ece.options), F(ib_path_addr, way)};
 
 static const struct fo_field req_fields[] = {F(fo_req, src),
                                              F(fo_req, listen),
@@ -131,9 +131,10 @@ static const struct fo_field settled_fields[] = {F(fo_settled, dst),
 static const struct fo_field bye_ok_fields[] = {F(fo_bye_ok, dst), F(fo_bye_ok, src)};
 
 static const struct fo_field probe_fields[] = {
-    F(fo_probe, nic),     F(fo_probe, peer_nic),   F(fo_probe, flags),     F(fo_probe, inc),
-    F(fo_probe, for_inc), ADDR(fo_probe, addr),    F(fo_probe, guid),      F(fo_probe, port),
-    TEXT(fo_probe, name), F(fo_probe, inband_qpn), F(fo_probe, inband_psn)};
+    F(fo_probe, nic),     F(fo_probe, peer_nic),   F(fo_probe, flags),      F(fo_probe, inc),
+    F(fo_probe, for_inc), ADDR(fo_probe, addr),    F(fo_probe, guid),       F(fo_probe, port),
+    TEXT(fo_probe, name), F(fo_probe, inband_qpn), F(fo_probe, inband_psn), F(fo_probe, alt_qpn),
+    F(fo_probe, alt_psn)};
 
 /* OPEN_UP has all but the last. */
 static const struct fo_field open_fields[] = {F(fo_open, dst), F(fo_open, src), F(fo_open, inc),
@@ -252,7 +253,8 @@ static int probe_valid(const union fo_body *b)
 
     return m->nic < FO_MAX_NICS && m->peer_nic < FO_MAX_NICS && m->inc != 0 &&
            m->port != PROBE_GOSSIP_PROCESS && m->inband_qpn <= FO_QPN_MAX &&
-           m->inband_psn <= FO_QPN_MAX && fo_mtu_valid(&m->addr);
+           m->inband_psn <= FO_QPN_MAX && m->alt_qpn <= FO_QPN_MAX && m->alt_psn <= FO_QPN_MAX &&
+           fo_mtu_valid(&m->addr);
 }
 
 static int open_up_valid(const union fo_body *b)

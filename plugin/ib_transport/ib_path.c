@@ -234,7 +234,8 @@ int ib_path_connect(struct ib_conn *l, struct ib_path *p, const struct ib_path_a
                             .rnr_retry = IB_RC_RNR_RETRY,
                             .timeout = (uint8_t)l->cfg->ib_timeout,
                             .retry_cnt = (uint8_t)l->cfg->ib_retry_cnt,
-                            .traffic_class = l->traffic_class};
+                            .traffic_class = l->traffic_class,
+                            .way = p->way};
     struct ib_rc_peer remote = {.port = &peer->port, .qpn = peer->qpn, .psn = peer->psn};
     struct ib_addr local;
     int rc;
@@ -291,6 +292,7 @@ void ib_path_addr_get(struct ib_conn *l, const struct ib_path *p, struct ib_path
     out->qpn = p->qp ? p->qp->qp_num : 0;
     out->psn = p->psn;
     out->nic_gen = p->nic_gen;
+    out->way = p->way;
     out->ece = p->ece;
     ib_nic_addr_get(l->nics, p->nic, &out->port);
     if (p->ring) {

@@ -17,6 +17,7 @@
 #include "ib_transport/verbs/ib_device.h"
 #include "ib_transport/verbs/ib_mr.h"
 #include "ib_transport/verbs/ib_worker.h"
+#include "ib_way.h"
 #include "ib_wire.h"
 
 /* What can be wrong with a path, by source. */
@@ -67,6 +68,7 @@ struct ib_path {
     /* const during an incarnation */
     uint8_t index;
     uint8_t nic, peer_nic; /* device numbers on their hosts */
+    uint8_t way;           /* through the fabric, as R has chosen (ib_way.h) */
     uint32_t inc;
     struct ibv_qp *qp;
     struct ibv_cq *cq;
@@ -234,6 +236,7 @@ struct ib_path_addr {
     uint64_t ring_addr; /* what the other end writes to: S's ring, R's size records */
     uint32_t ring_key;  /* 0: nothing, R without adaptive routing */
     uint32_t nic_gen;
+    uint8_t way;       /* R: chosen for both ends. Probe queue pairs: wanted, added to the peer's */
     struct ib_ece ece; /* R: what it can do; S, who has heard that: what it uses of it */
 };
 

@@ -12,6 +12,7 @@
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_probation.h"
 #include "probe/health/r2_watch.h"
+#include "probe/health/r2_ways.h"
 #include "r2_close.h"
 #include "r2_setup.h"
 #include "telemetry/r2_report.h"
@@ -126,7 +127,7 @@ static bool was_refused(const struct r2_comm *c, int p, uint32_t inc)
  * fences of the old incarnation have ended by now, so that T_packet from here covers what either
  * end had under way.
  */
-static void next_incarnation(struct r2_comm *c, int p, uint32_t inc, uint64_t now)
+static void next_incarnation(struct r2_comm *c, int p, uint32_t inc, unsigned way, uint64_t now)
 {
     struct ib_path *path = &c->conn.path[p];
     struct r2_ret *r = &c->ret->path[p];
@@ -139,10 +140,14 @@ static void next_incarnation(struct r2_comm *c, int p, uint32_t inc, uint64_t no
     r->old_until = now + R2_MS(c->inst->cfg.t_packet_ms);
     r->since = now;
     r->refused = 0;
-    *path = (struct ib_path){
-        .index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .inc = inc};
+    *path = (struct ib_path){.index = path->index,
+                             .nic = path->nic,
+                             .peer_nic = path->peer_nic,
+                             .way = (uint8_t)way,
+                             .inc = inc};
     c->start->build[p].late = 0;
     memset(&c->watch->path[p], 0, sizeof(c->watch->path[p]));
+    memset(&c->watch->ctl[p], 0, sizeof(c->watch->ctl[p]));
     c->watch->claim[p].since = 0;
     c->qp_lost &= (uint8_t) ~(1u << p);
     fo_incarnation_begin(&c->fo, p);
@@ -346,7 +351,14 @@ static bool may_begin(struct r2_comm *c, int p, uint64_t now)
     }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
     since = c->fo.path[p].down_since > r->failed_at ? c->fo.path[p].down_since : r->failed_at;
-    if (pair == NULL || !r2_probation_good(pair, since, haste_of(c, p))) {
+    if (pair == NULL) {
+        return 0;
+    }
+    if (c->fo.path[p].tail_lost && c->ret->path[p].lost != path->inc) { /* S has found it */
+        c->ret->path[p].lost = path->inc;
+        r2_ways_on_lost(pair, path->way);
+    }
+    if (!r2_probation_good(pair, since, haste_of(c, p))) {
         return 0;
     }
     if (now < r->not_before && pair->heal.misses == r->misses) {
@@ -365,7 +377,7 @@ static uint64_t step_none(struct r2_comm *c, int p, uint64_t now)
     const struct r2_ret *r = &c->ret->path[p];
 
     if (may_begin(c, p, now)) {
-        next_incarnation(c, p, c->conn.path[p].inc + 1, now);
+        next_incarnation(c, p, c->conn.path[p].inc + 1, r2_ways_pick(c, p), now);
         ret_move(c, p, R2_RET_R_BUILD);
         r2_build_submit(c, p, 0);
     }
@@ -457,7 +469,7 @@ static void take_open(struct r2_comm *c, const struct fo_open *m)
         c->inst->reconnect.builds[c->conn.path[p].nic] >= R2_RECONNECT_AT_ONCE) {
         return; /* R repeats */
     }
-    next_incarnation(c, p, m->inc, now);
+    next_incarnation(c, p, m->inc, m->addr.way, now);
     c->start->build[p].peer = m->addr;
     ret_move(c, p, R2_RET_S_BUILD);
     r2_build_submit(c, p, 0);

@@ -29,6 +29,7 @@ struct r2_ret {
     uint64_t not_before, pause; /* the next attempt, after one that failed */
     uint64_t failed_at;         /* R: the latest attempt failed, ns; the pair is to answer since */
     unsigned misses;            /* ... what its pair had not answered by then */
+    uint32_t lost;              /* R: the incarnation whose way is noted to have lost its tail; 0 */
     uint32_t refused; /* S: the last incarnation that R opened and was told is over; 0: none since
                          an incarnation began. It stays over. */
 };

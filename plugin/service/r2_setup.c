@@ -28,6 +28,7 @@
 #include "core/r2_registry.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_pair.h"
+#include "probe/health/r2_ways.h"
 #include "r2_close.h"
 #include "r2_conn.h"
 #include "r2_peer.h"
@@ -253,6 +254,7 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
             return;
         }
         path_init(c, p, m->path[p].s_nic, m->path[p].r_nic, m->nic_name[p]);
+        c->conn.path[p].way = m->path[p].addr.way;
     }
     c->start->rep = *m;
     c->fo.peer = m->src;
@@ -388,7 +390,9 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     for (int p = 0; p < c->conn.npaths; p++) {
         path_init(c, p, r_nic[p], s_nic[p], m->nic[s_nic[p]].name);
         c->conn.path[p].peer_nic_gen = m->nic[s_nic[p]].gen;
+        c->conn.path[p].way = (uint8_t)r2_ways_pick(c, p);
     }
+    inst->probing.connections++;
     make_label(c, m->host);
     check_digest(c, m->digest);
     r2_setup_check_qps(c, qps);

@@ -115,7 +115,7 @@ static enum step loop_ask(struct ib_nics *nics, int nic, int fd)
     }
     say(fd, STEP_QUEUE);
     probe_qp_addr_get(&q, nics, nic, &self);
-    if (probe_qp_connect(&q, nics, nic, &self) != 0 || probe_qp_post(&q, 0) != 0) {
+    if (probe_qp_connect(&q, nics, nic, &self, NULL) != 0 || probe_qp_post(&q, 0) != 0) {
         return STEP_NO_LOOP;
     }
     while ((r = probe_qp_poll(&q)) == 0) {

@@ -58,7 +58,7 @@ static void build_run(struct ib_job *job)
     l->rc = probe_qp_create(&l->qp, nics, l->nic, l->psn);
     if (l->rc == 0) {
         probe_qp_addr_get(&l->qp, nics, l->nic, &self);
-        l->rc = probe_qp_connect(&l->qp, nics, l->nic, &self);
+        l->rc = probe_qp_connect(&l->qp, nics, l->nic, &self, NULL);
     }
 }
 
@@ -132,7 +132,8 @@ void r2_loopback_probe(struct r2_inst *inst, int nic, uint64_t clock, uint64_t l
     l->deadline = clock + limit;
     if (l->inst == NULL || dead_nic(l) || !l->works) {
         end(l, PROBE_NA);
-    } else if (l->state == R2_LOOPBACK_READY && probe_qp_poll(&l->qp) >= 0 && l->qp.out == 0) {
+    } else if (l->state == R2_LOOPBACK_READY && probe_qp_poll(&l->qp) >= 0 &&
+               probe_qp_out(&l->qp) == 0) {
         post_probe(l);
     } else if (l->state != R2_LOOPBACK_BUILD) {
         build(l); /* none yet; or it broke, or holds an old probe: that says nothing about now */

@@ -79,7 +79,8 @@ static void join_run(struct ib_job *job)
 {
     struct r2_pair *pair = (struct r2_pair *)job;
 
-    pair->build.rc = probe_qp_connect(&pair->qp, &pair->inst->nics, pair->nic, &pair->far.addr);
+    pair->build.rc =
+        probe_qp_connect(&pair->qp, &pair->inst->nics, pair->nic, &pair->far.addr, &pair->far.alt);
     if (pair->build.rc == 0) {
         r2_inband_connect(pair);
     }
@@ -146,6 +147,7 @@ static void build(struct r2_pair *pair)
     pair->build.plain &= !r2_cross_carries(pair);
     pair->probe.last_ok = pair->probe.slowest = 0;
     pair->probe.greeted = pair->probe.silent = 0;
+    pair->qp.two = r2_ways_count(pair->inst, pair->nic) > 1;
     submit(pair, R2_PAIR_BUILD, build_run);
 }
 
@@ -204,6 +206,7 @@ static void pair_done(struct ib_job *job)
 
 void r2_pair_join(struct r2_pair *pair)
 {
+    r2_ways_of_probe(pair, pair->far.alt.way);
     submit(pair, R2_PAIR_JOIN, join_run);
 }
 

@@ -11,6 +11,7 @@
 #include "probe/probe_load.h"
 #include "probe/probe_qp.h"
 #include "r2_tail.h"
+#include "r2_ways.h"
 
 enum r2_pair_state {
     R2_PAIR_NEW,
@@ -149,7 +150,8 @@ struct r2_pair {
     struct ib_inband_qp inband; /* for messages, beside the probe's: lives and dies with it */
     struct {
         struct ib_path_addr addr;
-        uint64_t guid; /* node GUID, port, name; 0 and "": not heard */
+        struct probe_qp_alt alt; /* of the probe's second way, and the two */
+        uint64_t guid;           /* node GUID, port, name; 0 and "": not heard */
         uint8_t port;
         char name[FO_NIC_NAME];
     } far; /* the peer's NIC, as it says */
@@ -159,6 +161,7 @@ struct r2_pair {
     struct r2_pair_carried carried;
     struct r2_probation heal;
     struct r2_pair_tail tail;
+    struct r2_pair_ways ways;
     struct r2_pace *pace; /* how fast it carries; r2_slow.c. NULL: not looked at. Freed with it */
 };
 

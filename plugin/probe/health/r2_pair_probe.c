@@ -171,6 +171,7 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
     }
     pair->probe.silent_at = clock;
     pair->probe.silent = 1;
+    pair->ways.want++; /* it is asked over others next */
     if (r2_cross_carries(pair)) {
         R2_NOTIFY(pair->inst, on_pair, pair, R2_PAIR_SILENT, clock - pair->probe.suspect_at);
     }
@@ -370,6 +371,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
         if (r2_pair_is_probing(pair)) {
             watch_answer(pair, clock);
         }
+        r2_ways_check_probe(pair, clock);
         asking |= r2_pair_is_probing(pair) &&
                   (hurried(pair, clock) || clock - pair->probe.requested_at < HURRY_NS);
     }

@@ -127,14 +127,15 @@ int r2_probation_good(struct r2_pair *pair, uint64_t since, enum r2_haste haste)
 {
     struct r2_probation *h = &pair->heal;
     bool answers = h->good_since > since && nic_up(pair), urgent = haste == R2_HASTE_NO_PATH;
+    bool other_way = haste == R2_HASTE_TAIL && r2_ways_has_good(pair);
 
     if (answers && (urgent || h->good_last - h->good_since >= hold_of(pair))) {
         return 1;
     }
-    if (!(h->interest & R2_PROBATION_PATH)) {
+    if (!(h->interest & R2_PROBATION_PATH) && !other_way) {
         judge(pair, since);
     }
-    urgent |= haste == R2_HASTE_TAIL && h->hold == 0;
+    urgent |= other_way || (haste == R2_HASTE_TAIL && h->hold == 0);
     if (answers && urgent) {
         return 1;
     }

@@ -14,7 +14,7 @@ struct r2_pair;
 enum r2_haste {
     R2_HASTE_NONE,
     R2_HASTE_TAIL,   /* the pair never failed, a queue pair did: one answer is enough, unless it
-                        does so again and again */
+                        does so again and again, and on all ways */
     R2_HASTE_NO_PATH /* the connection has none left: one answer is enough */
 };
 

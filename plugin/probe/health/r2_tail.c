@@ -9,6 +9,8 @@
 #define OFTEN_NS R2_MS(500)   /* silence in which no back-off counts: a glitch is over by then */
 #define FADES_NS R2_MS(10000) /* after so long without one the next is the first again */
 
+#define NOMINAL_PART 8 /* of a port's rate: what a NIC is taken to carry before that is known */
+
 /* What is queued on a NIC, as time; a NIC whose rate is not known is as fast as the path is. */
 static uint64_t queued(const struct probe_track *t, uint64_t rate)
 {
@@ -16,6 +18,18 @@ static uint64_t queued(const struct probe_track *t, uint64_t rate)
 
     l.rate = l.rate > rate ? l.rate : rate;
     return probe_load_expect(&l, l.queued);
+}
+
+/*
+ * What the path carries, as far as is known: bytes/s, 0 nothing. R, whose control writes are small
+ * and stand behind no bytes of their own, takes a part of what its port could, since at a job's
+ * start nothing is known of any.
+ */
+static uint64_t rate_of(const struct r2_comm *c, int p, const struct probe_watch *w)
+{
+    int mbps = c->inst->nics.nic[c->conn.path[p].nic].speed_mbps;
+
+    return w->rate || c->is_send || mbps <= 0 ? w->rate : (uint64_t)mbps * 125000 / NOMINAL_PART;
 }
 
 /*
@@ -50,7 +64,7 @@ bool r2_tail_is_lost(struct r2_comm *c, int p, struct probe_watch *w, const stru
                      uint64_t expect)
 {
     const struct r2_config *cfg = &c->inst->cfg;
-    uint64_t clock = c->inst->watch.clock, left;
+    uint64_t clock = c->inst->watch.clock, rate = rate_of(c, p, w), left;
     struct probe_tail t;
 
     if (!has_answered(c, w, pair) || is_asked_again(c, pair) || waits_for_copy(c, p)) {
@@ -64,7 +78,7 @@ bool r2_tail_is_lost(struct r2_comm *c, int p, struct probe_watch *w, const stru
         .rto = 4096ull << (cfg->ib_timeout < 32 ? cfg->ib_timeout : 31),
         .answer = pair->probe.brisk,
         .expect = expect,
-        .queued = queued(&pair->probe.here, w->rate) + queued(&pair->probe.there, w->rate),
+        .queued = queued(&pair->probe.here, rate) + queued(&pair->probe.there, rate),
         .rows = pair->tail.at && r2_elapsed(clock, pair->tail.at) < FADES_NS ? pair->tail.rows : 0,
         .most = probe_stuck_limit(R2_MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout, expect)};
     left = probe_tail_left(&t);
@@ -110,11 +124,12 @@ void r2_tail_probe_last(struct r2_pair *pair)
     r2_pair_send_probe(pair, clock, 0);
 }
 
-void r2_tail_on_end(struct r2_pair *pair)
+void r2_tail_on_end(struct r2_pair *pair, unsigned way)
 {
     uint64_t clock = pair->inst->watch.clock;
     uint64_t ago = r2_elapsed(clock, pair->tail.at);
 
+    r2_ways_on_lost(pair, way);
     if (pair->tail.at == 0 || ago >= FADES_NS) {
         pair->tail.rows = 1;
     } else if (ago >= SAME_NS) {

@@ -33,7 +33,7 @@ uint64_t r2_tail_poll_at(const struct r2_inst *inst, const struct probe_watch *w
 bool r2_tail_may_end(const struct r2_comm *c, int p);
 /* Probes the pair of a connection's last path, about which there is no verdict. */
 void r2_tail_probe_last(struct r2_pair *pair);
-/* An incarnation over @pair ends for it. */
-void r2_tail_on_end(struct r2_pair *pair);
+/* An incarnation over @pair, by @way, ends for it. */
+void r2_tail_on_end(struct r2_pair *pair, unsigned way);
 
 #endif

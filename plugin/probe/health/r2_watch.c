@@ -20,7 +20,7 @@
 #define STILL_STEP                                                                                 \
     R2_MS(1000) /* what stands still is checked so often, or four times in NCCL_R2_GIVE_UP */
 #define STILL_MIN R2_MS(1000) /* a path that is new is given so long, whatever was before */
-#define CTL_FEW   8 /* x T_suspect, for control writes of which none need be signaled */
+#define CTL_FEW   8           /* x T_suspect, for control writes of which none need be signaled */
 #define QUIET_MIN                                                                                  \
     100 /* ticks without work before a path is taken off the list, which takes its gate */
 
@@ -152,7 +152,7 @@ static bool end_if_lost(struct r2_comm *c, int p, struct probe_watch *w, struct 
     if (!r2_tail_is_lost(c, p, w, pair, expect)) {
         return false;
     }
-    r2_tail_on_end(pair);
+    r2_tail_on_end(pair, c->conn.path[p].way);
     fo_fault(&c->fo, p, &info);
     return true;
 }

@@ -206,7 +206,7 @@ START_TEST(a_probe_that_is_refused_has_broken)
     }
     ck_assert_ptr_nonnull(pair);
     ck_assert_int_eq(pair->build.state, R2_PAIR_JOINED);
-    ck_assert_uint_eq(pair->qp.out, 0);
+    ck_assert_uint_eq(probe_qp_out(&pair->qp), 0);
     fire("h1:n0 qp-error");
     rc = probe_qp_post(&pair->qp, 0);
     ck_assert_int_eq(rc != 0, strcmp(kinds[_i], "plain") != 0 && strcmp(kinds[_i], "ionic") != 0);

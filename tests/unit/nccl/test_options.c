@@ -75,6 +75,7 @@ static const char *const shown[][2] = {
     {"NCCL_IB_SPLIT_DATA_ON_QPS",
      "test_qps: split_messages_go_over_all_of_them, e2e/failover.sh: queue pairs"},
     {"NCCL_IB_PKEY", "queue_pairs_get_what_nccl_sets"},
+    {"NCCL_R2_WAYS", "test_ways: one_way_is_the_drivers"},
     {"NCCL_IB_SL", "queue_pairs_get_what_nccl_sets, test_class: infiniband_has_service_levels"},
     {"NCCL_IB_TC", "queue_pairs_get_what_nccl_sets, test_class: the_environment_goes_before"},
     {"NCCL_IB_ECE_ENABLE", "test_ece: switched_off"},

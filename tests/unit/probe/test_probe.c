@@ -5,6 +5,7 @@
 
 #include "plugin/control/fo_proto.h"
 #include "plugin/probe/probe_watch.h"
+#include "plugin/probe/probe_way.h"
 
 #define MS 1000000ull
 #define S  1000000000ull
@@ -289,7 +290,8 @@ START_TEST(records_with_lies_are_refused)
         {FO_MSG_PROBE, 4 + 11 + 7, 1},  /* psn */
         {FO_MSG_PROBE, 4 + 11 + 25, 0}, /* mtu */
         {FO_MSG_PROBE, 4 + 11 + 25, 6},
-        {FO_MSG_PROBE, 4 + 11 + 52 + 8, PROBE_GOSSIP_PROCESS},
+        {FO_MSG_PROBE, 4 + 11 + 52, IB_WAYS_MAX + 1},
+        {FO_MSG_PROBE, 4 + 11 + 53 + 8, PROBE_GOSSIP_PROCESS},
         {FO_MSG_SUSPECT, 4 + 12, IB_MAX_PATHS},
         {FO_MSG_SUSPECT, 4 + 12, 255},
     };
@@ -487,11 +489,73 @@ static TCase *new_case(Suite *s, const char *name)
     return t;
 }
 
+/* Ways of two ports: labels, the ports that drivers make of them, and which one is taken. */
+START_TEST(labels_of_ways)
+{
+    uint8_t a[16] = {0xfe, 0x80, [15] = 1}, b[16] = {0xfe, 0x80, [15] = 2};
+
+    ck_assert_uint_eq(ib_way_label(0, a, b), 0);
+    ck_assert_uint_eq(ib_way_label(IB_WAYS_MAX + 1, a, b), 0);
+    ck_assert_uint_eq(ib_way_udp_port(0), 0);
+    for (int i = 0; i < 256; i++) {
+        uint32_t low = ib_way_label(1, a, b);
+
+        b[14] = (uint8_t)i;
+        low = ib_way_label(1, a, b);
+        for (unsigned way = 1; way <= IB_WAYS_MAX; way++) {
+            uint32_t label = ib_way_label(way, a, b);
+
+            ck_assert_uint_eq(label, ib_way_label(way, b, a));
+            ck_assert_uint_eq(label ^ low, way - 1);
+            ck_assert(label > 0 && label <= 0x3fff);
+            ck_assert_uint_eq(ib_way_udp_port(label), 0xc000 | label);
+        }
+    }
+    ck_assert_uint_eq(ib_way_udp_port(0x4001), 0xc000); /* rdma_flow_label_to_udp_sport() */
+    ck_assert_uint_eq(ib_way_udp_port(0xfffff), 0xc000 | (0x3fff ^ 0x3f));
+}
+END_TEST
+
+START_TEST(choice_of_ways)
+{
+    struct probe_ways w = {0};
+
+    ck_assert_uint_eq(probe_ways_pick(&w, 0, 5, S), 0);
+    ck_assert_uint_eq(probe_ways_pick(&w, 1, 5, S), 0);
+    for (unsigned first = 0; first < 40; first++) {
+        ck_assert_uint_eq(probe_ways_pick(&w, 8, first, S), first % 8 + 1);
+    }
+    probe_ways_lost(&w, 0, S); /* no way */
+    probe_ways_lost(&w, IB_WAYS_MAX + 1, S);
+    probe_ways_lost(&w, 3, 100 * S);
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 2, 100 * S), 4);
+    ck_assert(probe_ways_avoids(&w, 3, 109 * S));
+    ck_assert(!probe_ways_avoids(&w, 3, 110 * S));
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 2, 110 * S), 3);
+    for (int i = 0; i < 10; i++) { /* of many connections, at once: one loss */
+        probe_ways_lost(&w, 3, 111 * S + (uint64_t)i * MS);
+    }
+    ck_assert(probe_ways_avoids(&w, 3, 130 * S));
+    ck_assert(!probe_ways_avoids(&w, 3, 132 * S));
+    for (uint64_t at = 132 * S; at < 3600 * S; at += 40 * S) {
+        probe_ways_lost(&w, 3, at);
+    }
+    ck_assert(probe_ways_avoids(&w, 3, 3600 * S + 40 * S));
+    ck_assert(!probe_ways_avoids(&w, 3, 3600 * S + PROBE_WAY_AVOID_MAX_NS));
+    for (unsigned way = 1; way <= 8; way++) { /* all of them: the one that is over first */
+        probe_ways_lost(&w, way, 5000 * S + (way == 6 ? 0 : way * MS));
+    }
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 2, 5001 * S), 6);
+}
+END_TEST
+
 static void add_pure(Suite *s)
 {
     TCase *t = new_case(s, "pure");
 
     tcase_add_test(t, last_packet);
+    tcase_add_test(t, labels_of_ways);
+    tcase_add_test(t, choice_of_ways);
     tcase_add_test(t, expected_time_of_what_is_outstanding);
     tcase_add_test(t, limits_cover_what_may_be_in_the_way);
     tcase_add_test(t, looks_back_off_and_start_anew);

@@ -244,7 +244,7 @@ static const struct {
     {5, "h0:n0 blackhole", 120},    {5, "h1:n0 blackhole", 120},  {5, "h0:n0 blackhole-tx", 120},
     {5, "h1:n0 blackhole-rx", 120}, {5, "h1:n0 ack-lost", 200},   {4, "h0:n0 blackhole", 120},
     {6, "h0:n0 blackhole", 300},    {6, "h1:n0 blackhole", 300},  {1, "h0:n0 blackhole", 2500},
-    {0, "h1:n0 blackhole", 300},    {2, "h1:n0 blackhole", 300},  {2, "h1:n0 blackhole-rx", 300},
+    {0, "h1:n0 blackhole", 400},    {2, "h1:n0 blackhole", 400},  {2, "h1:n0 blackhole-rx", 400},
     {4, "h1:n0 blackhole", 1200},   {0, "h0:n0 blackhole", 1200}, {2, "h0:n0 blackhole-tx", 1200},
 };
 #define DEAD (int)(sizeof(dead) / sizeof(dead[0]))

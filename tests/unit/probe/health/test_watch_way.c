@@ -271,8 +271,8 @@ static void loop_breaks(void)
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
     rig_enter(&rig->side[0]);
-    ck_assert_int_eq(rig->side[0].inst->v.modify_qp(rig->side[0].inst->diagnosis.loop[0].qp.qp,
-                                                    &attr, IBV_QP_STATE),
+    ck_assert_int_eq(rig->side[0].inst->v.modify_qp(
+                         rig->side[0].inst->diagnosis.loop[0].qp.lane[0].qp, &attr, IBV_QP_STATE),
                      0);
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/klog.h>
+#include <sys/wait.h>
 
 #define THREADS_MAX      40
 #define KERNEL_LINES_MAX 12
@@ -36,14 +37,26 @@ static void task_line(const char *task, const char *file, char *out, size_t size
     }
 }
 
-/* The letter of the state, which is behind the name, which may have anything in it. */
-static char task_state(const char *task)
+/* The letter of the state, behind the name, which may have anything in it, and in the last field of
+ * a process that has ended its wait status. */
+static char task_state(const char *task, char *end, size_t size)
 {
-    char text[512], *p;
+    char text[512], *p, *last;
+    int status;
 
     task_line(task, "stat", text, sizeof(text));
     p = strrchr(text, ')');
-    return p != NULL && p[1] == ' ' ? p[2] : '?';
+    last = strrchr(text, ' ');
+    end[0] = '\0';
+    if (p == NULL || p[1] != ' ') {
+        return '?';
+    }
+    if (p[2] == 'Z') {
+        status = atoi(last);
+        snprintf(end, size, ", ended with %d",
+                 WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    return p[2];
 }
 
 /* "f < g < h", innermost first, of lines such as "[<0>] f+0x1f/0x80". */
@@ -71,7 +84,7 @@ static void task_stack(const char *task, char *out, size_t size)
 
 static void thread_explain(const char *pid, const char *tid, struct lab_buf *out)
 {
-    char task[64], name[32], place[64], call[160], stack[640];
+    char task[64], name[32], place[64], call[160], stack[640], end[32], state;
 
     snprintf(task, sizeof(task), "%.16s/task/%.16s", pid, tid);
     task_line(task, "comm", name, sizeof(name));
@@ -79,8 +92,9 @@ static void thread_explain(const char *pid, const char *tid, struct lab_buf *out
     task_line(task, "syscall", call, sizeof(call));
     task_stack(task, stack, sizeof(stack));
     call[strcspn(call, " ")] = '\0';
-    line_put(out, "lab: process %s thread %s %s: state %c in %s, system call %s;%s\n", pid, tid,
-             name, task_state(task), strcmp(place, "0") == 0 ? "-" : place, call,
+    state = task_state(task, end, sizeof(end));
+    line_put(out, "lab: process %s thread %s %s: state %c in %s%s, system call %s;%s\n", pid, tid,
+             name, state, strcmp(place, "0") == 0 ? "-" : place, end, call,
              stack[0] != '\0' ? stack : " no stack");
 }
 
@@ -94,23 +108,34 @@ static bool process_in_job(const char *pid, unsigned number)
     return strncmp(text, group, n) == 0 && !isdigit((unsigned char)text[n]);
 }
 
+/* What says that something is wrong; not the dozens of lines of a stack. */
+static bool kernel_line_tells(const char *line)
+{
+    static const char *const words[] = {"WARNING", "BUG",         "Oops",       "NETDEV",
+                                        "lockup",  "blocked for", "throttling", "infiniband rxe",
+                                        "virtio",  NULL};
+    int i;
+
+    for (i = 0; words[i] != NULL && strstr(line, words[i]) == NULL; i++) {
+    }
+    return words[i] != NULL;
+}
+
 static void kernel_explain(struct lab_buf *out)
 {
     static char text[1 << 18];
-    int n = klogctl(KERNEL_READ_ALL, text, sizeof(text) - 1), lines = 0;
+    const char *told[KERNEL_LINES_MAX];
+    int n = klogctl(KERNEL_READ_ALL, text, sizeof(text) - 1), lines = 0, i;
     char *p;
 
-    if (n <= 0) {
-        return;
-    }
-    text[n] = '\0';
-    for (p = text + n - 1; p > text; p--) {
-        if (p[-1] == '\n' && ++lines == KERNEL_LINES_MAX) {
-            break;
+    text[n > 0 ? n : 0] = '\0';
+    for (p = strtok(text, "\n"); p != NULL; p = strtok(NULL, "\n")) {
+        if (kernel_line_tells(p)) {
+            told[lines++ % KERNEL_LINES_MAX] = p;
         }
     }
-    for (p = strtok(p, "\n"); p != NULL; p = strtok(NULL, "\n")) {
-        line_put(out, "lab: kernel: %s\n", p);
+    for (i = lines > KERNEL_LINES_MAX ? lines - KERNEL_LINES_MAX : 0; i < lines; i++) {
+        line_put(out, "lab: kernel: %s\n", told[i % KERNEL_LINES_MAX]);
     }
 }
 

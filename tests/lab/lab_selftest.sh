@@ -133,6 +133,29 @@ test_commands() {
     t "eight at once" sh -c '[ "$(cat "$1"/many.* | sort -u | wc -l)" = 8 ]' - "$out"
 }
 
+# What counts as a rank that only the kernel keeps (scn_lib.sh): nothing that hangs by itself.
+kept() { # STATUS [LINE]...: the process had ended with STATUS; other threads' lines
+    {
+        echo "lab: process 7 thread 7 r2_perf: state ${1:-S in do_wait}, system call 0; do_exit"
+        shift
+        [ $# = 0 ] || printf 'lab: process 7 thread %s\n' "$@"
+        echo "lab: kernel: [1] WARNING: CPU: 0 at __rxe_cleanup"
+    } >"$out/rank"
+    (. "$here/scn_lib.sh" && kept_by_kernel "$out/rank" && echo "ended with $ended")
+}
+test_kept() {
+    cleanup="state D in __rxe_cleanup, system call 16; __rxe_cleanup < rxe_destroy_qp < ib_destroy_qp_user"
+    t "kept: in the destruction of a queue pair" says 'ended with 0$' kept "Z in -, ended with 0" "8 r2-verbs-1: $cleanup"
+    t "kept: its status is its own" says 'ended with 3$' kept "Z in -, ended with 3" "8 r2-verbs-1: $cleanup" "9 r2-verbs-2: $cleanup"
+    t "not kept: another thread waits for a lock" not kept "Z in -, ended with 0" "8 r2-verbs-1: $cleanup" \
+        "9 r2-service: state S in futex_wait_queue, system call 202; futex_wait_queue < futex_wait"
+    t "not kept: it has not ended" not kept "" "8 r2-verbs-1: $cleanup"
+    t "not kept: another wait of the kernel's" not kept "Z in -, ended with 0" "8 r2-verbs-1: state D in msleep, system call 16; msleep < x"
+    t "not kept: nothing is left" not kept "Z in -, ended with 0"
+    t "a process that has ended, but for a thread" says 'thread [0-9]* python3: state Z in -, ended with 5, ' lab exec h0 -t 5 -- \
+        python3 -c 'import ctypes, threading, time; c = ctypes.CDLL(None); threading.Thread(target=time.sleep, args=(99,)).start(); c.syscall(60, 5)'
+}
+
 test_rdma() {
     for k in 0 1 2 3; do
         t "rail $k: device" state h0 n$k up=1 carrier=1 mtu=4200 "addr=10.10.$k.1" "rxe$k=ACTIVE"
@@ -288,7 +311,7 @@ trap 'exit 130' INT TERM
 lab up --hosts "$hosts" --accel "${LAB_ACCEL:-auto}"
 rc=$?
 [ $rc = 0 ] || exit $rc
-for part in ${LAB_PARTS:-commands rdma switch vm triggers reset}; do
+for part in ${LAB_PARTS:-commands kept rdma switch vm triggers reset}; do
     begin=$(date +%s)
     test_$part
     echo "$part: $(($(date +%s) - begin)) s"

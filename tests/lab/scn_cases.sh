@@ -71,6 +71,7 @@ cases_faults() {
     prepare="linkdown h1:n2"
     fault "one NIC dead at start" "" 0
     prepare=
+    [ "$retry" != 3 ] || cases_standing
     wanted "retry $retry return" && {
         # shellcheck disable=SC2086
         perf 2 "$retry" "1500ms:linkdown h0:n1; +2s:linkup h0:n1" all_reduce $BASE --duration 4s --after 10s
@@ -84,6 +85,20 @@ cases_faults() {
         perf 2 "$retry" "1500ms:kill h1 r2_perf" all_reduce $BASE --duration 20s
         killed "retry $retry, peer process killed"
     }
+}
+
+# A NIC that takes packets and does not send them: the kernel holds the process for 50 s for each of its queue pairs, which is no matter of the plugin's.
+cases_standing() {
+    wanted "retry $retry transmit queue stands" || return
+    usual=$LIMIT LIMIT=50
+    # shellcheck disable=SC2086
+    perf 2 "$retry" "1500ms:stand h1 1" all_reduce $BASE --duration 4s --after 3s
+    LIMIT=$usual
+    if [ -z "$kept" ]; then
+        bad "retry $retry, transmit queue stands" "exit codes $rcs: the kernel did not keep the queue pairs of h1"
+    else
+        right "retry $retry, transmit queue stands" 1 9999
+    fi
 }
 
 # The new life of a path carries data on both hosts.

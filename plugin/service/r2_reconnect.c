@@ -1,6 +1,7 @@
 #include "r2_reconnect.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "admin/r2_drain.h"
@@ -190,15 +191,33 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
     }
 }
 
+/* ", way 3 (UDP source port 50195)", what a switch's counters are searched for; "" without ways. */
+static void way_text(struct r2_comm *c, int p, char *out, size_t len)
+{
+    const struct ib_path *path = &c->conn.path[p];
+    struct ib_addr local;
+
+    out[0] = 0;
+    if (path->way) {
+        ib_nic_addr_get(&c->inst->nics, path->nic, &local);
+        snprintf(
+            out, len, ", way %u (UDP source port %u)", path->way,
+            ib_way_udp_port(ib_way_label(path->way, local.gid, c->start->build[p].peer.port.gid)));
+    }
+}
+
 /* 1: it is up. 0: its NIC failed meanwhile. */
 static int stands(struct r2_comm *c, int p)
 {
+    char way[48];
+
+    way_text(c, p, way, sizeof(way));
     ret_move(c, p, R2_RET_NONE);
     r2_failback_done(c, p);
     c->ret->path[p].pause = 0;
     r2_locate_back(c->inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic);
-    R2_INFO_MANY(R2_LOG_BACK, "%s path %d life %u is up: its NIC pair is back", c->label, p,
-                 c->conn.path[p].inc);
+    R2_INFO_MANY(R2_LOG_BACK, "%s path %d life %u is up: its NIC pair is back%s", c->label, p,
+                 c->conn.path[p].inc, way);
     if (c->flush.lane) {
         ib_flush_open(c->flush.lane, 1u << p);
     }

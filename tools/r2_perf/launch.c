@@ -76,9 +76,9 @@ static int launch_softfab_run(struct launch *l, char *const argv[], bool quiet)
 
 static int launch_fabric_up(struct launch *l)
 {
-    char hosts[16], nics[16];
+    char hosts[16], nics[16], spines[16];
     char *status[] = {l->softfab, "status", "--name", l->fabric, NULL};
-    char *up[16] = {l->softfab, "up", "--name", l->fabric, "--hosts", hosts, "--nics", nics};
+    char *up[20] = {l->softfab, "up", "--name", l->fabric, "--hosts", hosts, "--nics", nics};
     int n = 8;
     snprintf(hosts, sizeof(hosts), "%d", l->o->hosts);
     snprintf(nics, sizeof(nics), "%d", l->o->nics);
@@ -100,6 +100,11 @@ static int launch_fabric_up(struct launch *l)
     }
     if (l->o->crossrail) {
         up[n++] = "--crossrail";
+    }
+    if (l->o->spines) {
+        snprintf(spines, sizeof(spines), "%d", l->o->spines);
+        up[n++] = "--spines";
+        up[n++] = spines;
     }
     int rc = launch_softfab_run(l, up, false);
     if (rc != 0) {

@@ -197,6 +197,8 @@ static const struct row rows[] = {
     {"crossrail", 0, NULL,
      "every NIC of that fabric reaches every other, not only those of its number", ROW_FLAG,
      AT(crossrail), 0, 0, NULL},
+    {"spines", 0, "N", "ways between any two NICs of a rail of that fabric (default 1)", ROW_INT,
+     AT(spines), 1, 64, NULL},
     {"softfab", 0, "PATH", "the fabric's command (default: beside this program)", ROW_TEXT,
      AT(softfab), 0, 0, NULL},
     {"abi", 0, "8-12", "version of the plugin's table to use (default: the newest it has, as NCCL)",
@@ -334,6 +336,25 @@ static void opts_defaults(struct opts *o, int argc, char **argv)
     o->root_address = getenv("R2_PERF_ROOT");
 }
 
+/* Why a fault cannot come to this fabric; NULL: nothing is known against it. What else it says is
+ * for the fabric's command to judge, and what spines a fabric has that may be up already. */
+static const char *opts_fault_refuse(const struct opts *o, const char *what)
+{
+    const char *spine = strstr(what, "spine ");
+    if (!o->fabric && !o->nics) {
+        return "--fault needs --fabric or --nics (else use --fault-cmd)";
+    }
+    if (!spine || o->fabric) {
+        return NULL;
+    }
+    if (o->spines < 2) {
+        return "--fault of a spine needs --spines 2 or more";
+    }
+    return atoi(spine + strlen("spine ")) >= o->spines
+               ? "--fault of a spine that there is not: they count from 0 to --spines less 1"
+               : NULL;
+}
+
 /* What must hold between options. NULL, or what does not. */
 static const char *opts_conflict_find(const struct opts *o)
 {
@@ -361,9 +382,13 @@ static const char *opts_conflict_find(const struct opts *o)
     if (o->crossrail && !o->nics) {
         return "--crossrail needs --nics";
     }
+    if (o->spines && !o->nics) {
+        return "--spines needs --nics";
+    }
     for (int i = 0; i < o->nfaults; i++) {
-        if (!o->faults[i].command && !o->fabric && !o->nics) {
-            return "--fault needs --fabric or --nics (else use --fault-cmd)";
+        const char *wrong = o->faults[i].command ? NULL : opts_fault_refuse(o, o->faults[i].what);
+        if (wrong) {
+            return wrong;
         }
     }
     if (o->local_register && !engine_can_register()) {

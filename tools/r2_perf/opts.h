@@ -31,6 +31,7 @@ struct opts {
     const char *json, *plot;
 
     int hosts, ranks_per_host, nics, channels; /* channels 0: one per NIC */
+    int spines;                                /* 0: as the fabric has them */
     bool hosts_given, crossrail;
     const char *fabric, *softfab, *rate, *latency;
     size_t buffer_bytes, pair_bytes, batch_bytes;

@@ -177,5 +177,17 @@ wanted "loss" && {
         --fault '200ms:h1:n1 loss 1%' --fault '200ms:h0:n2 loss 1%'
     tail_lost "1 % loss"
 }
+# A spine swallows what the switches send over it, and hosts hear nothing of that: the NICs are well, and queue pairs over other ways, too. Which of them
+# take a spine is the hash's choice: three of eight are silent one after the other, and what they have swallowed is asked of the fabric.
+wanted "silent way" && {
+    # shellcheck disable=SC2016
+    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --spines 8 --channels 8 --rate 20MB/s --duration 4500ms \
+        --fault '500ms:spine 3 blackhole' --fault '1500ms:spine 3 up' --fault '1750ms:spine 6 blackhole' --fault '2750ms:spine 6 up' \
+        --fault '3s:spine 1 blackhole' --fault-cmd '4s:"$R2_PERF_SOFTFAB" status --name "$R2_PERF_FABRIC"'
+    lost=$(awk '$1 == "rail" && $3 == "spine" { n += $8 } END { print n + 0 }' "$log/out")
+    tail_lost "three of eight ways silent in turn, which lost $lost packets"
+    [ "$lost" -gt 0 ] || bad "silent way" "no packet was lost"
+    [ "$(downs 'last packet lost')" -gt 0 ] || bad "silent way" "no queue pair had been on one of them"
+}
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -238,6 +238,11 @@ bench-probe: deps
 bench-balance: deps
 	+@$(BUILD) all $(B)/bench/bench_inproc
 	@sh tests/bench/bench_balance.sh $(B)
+# RUNS: runs of each row.
+.PHONY: bench-ways
+bench-ways: deps
+	+@$(BUILD) all
+	@RUNS=$(or $(RUNS),20) sh tests/bench/bench_ways.sh $(B)
 
 # The tables of options in docs/options.md and the manual page are made from the rows; tests/check_readme.sh and tests/check_man.sh fail when they
 # are not up to date.

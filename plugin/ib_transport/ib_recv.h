@@ -32,8 +32,8 @@ struct ib_rmsg {
     uint8_t gpu;        /* needs a flush: the memory of a GPU, or NCCL_R2_FLUSH=always */
 };
 
-#define IB_CTL_SIGNAL 16 /* every so many control writes one is signaled, to get their slots back  \
-                          */
+/* Every so many control writes one is signaled, to get their slots back. */
+#define IB_CTL_SIGNAL 16
 
 struct ib_recv {
     struct ib_conn *conn;

@@ -12,7 +12,7 @@
  * pair number, u32 PSN, u32 NIC generation, u64 ring address, u32 ring key, u8 link layer, u8 MTU,
  * u16 LID, 16 bytes GID, u32 ECE vendor, u32 ECE options (both 0: none; the numbers are the
  * provider's, which refuses what it does not know), u8 way (ib_way.h; in REP and OPEN the one that
- * both ends take; in PROBE a wish).
+ * both ends take; 0 in PROBE).
  *
  * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change
  * of a record that a process without it cannot read, or would read wrongly. 2: REQ has the traffic

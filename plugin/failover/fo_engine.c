@@ -179,14 +179,14 @@ static int waits(const struct fo_conn *fc)
     return fc->tx ? fc->tx->sposted > fc->tx->sack : fc->rx->ledger.acked < fc->rx->ledger.rpost;
 }
 
-static uint64_t got_through(const struct fo_conn *fc)
+uint64_t fo_got_through(const struct fo_conn *fc)
 {
     return fc->tx ? fc->tx->sack : fc->rx->ledger.acked;
 }
 
 uint64_t fo_barren_since(const struct fo_conn *fc)
 {
-    return got_through(fc) == fc->barren_at ? fc->barren_since : 0;
+    return fo_got_through(fc) == fc->barren_at ? fc->barren_since : 0;
 }
 
 /*
@@ -198,7 +198,7 @@ static void bear(struct fo_conn *fc)
 {
     if (fc->nopath_since) {
         fc->barren_since = waits(fc) ? fc->nopath_since : 0;
-        fc->barren_at = got_through(fc);
+        fc->barren_at = fo_got_through(fc);
     }
     fc->nopath_since = 0;
 }
@@ -413,7 +413,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
     }
     if (fc->conn->up == 0) {
         fc->nopath_since =
-            fc->barren_since && got_through(fc) == fc->barren_at ? fc->barren_since : now;
+            fc->barren_since && fo_got_through(fc) == fc->barren_at ? fc->barren_since : now;
         fc->barren_since = 0;
     }
     if (fc->rx && !r2_rule(R2_RULE_RECV_FENCE)) {

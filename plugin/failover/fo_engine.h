@@ -112,6 +112,8 @@ void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info)
 /* Whether everything about the present incarnation of (p) is over at this end, so that the next one
  * may begin (P23). */
 bool fo_may_return(const struct fo_conn *fc, int p);
+/* Messages that have got through: S, acknowledged; R, complete. Grows. */
+uint64_t fo_got_through(const struct fo_conn *fc);
 /* Since when (ns) there was no path, or only incarnations on which nothing has got through; 0: not
  * so. */
 uint64_t fo_barren_since(const struct fo_conn *fc);

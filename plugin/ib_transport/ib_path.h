@@ -104,6 +104,7 @@ struct ib_path {
     uint8_t marks_nic;  /* of @marks, those whose completion the NIC wrote itself */
     uint8_t marks_out;  /* markers that are posted, same bits */
     uint16_t sq_used;   /* IB_RLX: send work requests that hold a slot */
+    uint16_t tails_out; /* IB_RLX, S: of those, writes of no bytes (ib_send_tail_probe) */
     uint16_t bulk_out;  /* IB_RLX, S: of those, writes of data whose record follows (P32) */
     uint16_t ctl_run;   /* unsignaled control writes since the last signaled one */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
@@ -236,7 +237,7 @@ struct ib_path_addr {
     uint64_t ring_addr; /* what the other end writes to: S's ring, R's size records */
     uint32_t ring_key;  /* 0: nothing, R without adaptive routing */
     uint32_t nic_gen;
-    uint8_t way;       /* R: chosen for both ends. Probe queue pairs: wanted, added to the peer's */
+    uint8_t way;       /* R: chosen for both ends; 0 of probes, where each end has its own */
     struct ib_ece ece; /* R: what it can do; S, who has heard that: what it uses of it */
 };
 

@@ -54,6 +54,7 @@ void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib
     }
     IB_RLX_SET(tx->conn->path[p].sq_used, 0);
     IB_RLX_SET(tx->conn->path[p].bulk_out, 0);
+    IB_RLX_SET(tx->conn->path[p].tails_out, 0);
     IB_RLX_SET(tx->conn->path[p].bytes_done, tx->conn->path[p].bytes);
 }
 

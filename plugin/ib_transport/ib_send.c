@@ -495,6 +495,7 @@ static inline __attribute__((always_inline)) void account(struct ib_send *tx, st
 static __attribute__((noinline, cold)) void account_tail(struct ib_path *p)
 {
     IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
+    IB_RLX_ADD(p->tails_out, p->open ? -1 : 0);
     IB_RLX_ADD(p->cqes, 1);
 }
 
@@ -568,6 +569,10 @@ int ib_send_drain_path(struct ib_send *tx, struct ib_path *p)
     return poll_path(tx, p, 1);
 }
 
+#define TAILS_OUT                                                                                  \
+    8 /* more say nothing that these do not, and would fill a queue that is paused                 \
+       */
+
 void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p)
 {
     struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_TAIL, 0, 0),
@@ -577,10 +582,11 @@ void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p)
     int rc;
 
     if (tx->quiet || !ib_conn_up(tx->conn, p->index) || p->sq_used > p->sq_depth ||
-        (tx->lanes >> p->index & 1)) {
+        (tx->lanes >> p->index & 1) || p->tails_out >= TAILS_OUT) {
         return;
     }
     IB_RLX_ADD(p->sq_used, 1);
+    IB_RLX_ADD(p->tails_out, 1);
     IB_RLX_ADD(p->wrs, 1);
     rc = ibv_post_send(p->qp, &wr, &bad);
     if (rc != 0) {

@@ -34,6 +34,14 @@ static int lane_create(struct probe_qp *q, struct ib_nics *nics, int nic, struct
                       IBV_ACCESS_REMOTE_WRITE | (q->reads ? IBV_ACCESS_REMOTE_READ : 0));
 }
 
+static void lane_destroy(const struct ib_nics *nics, struct probe_lane *l)
+{
+    if (l->qp) {
+        nics->v->destroy_qp(l->qp);
+    }
+    memset(l, 0, sizeof(*l));
+}
+
 int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t psn)
 {
     int rc;
@@ -45,8 +53,8 @@ int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t 
         return errno ? errno : ENOMEM;
     }
     rc = lane_create(q, nics, nic, &q->lane[0], psn);
-    if (rc == 0 && q->two) {
-        rc = lane_create(q, nics, nic, &q->lane[1], psn ^ PSN_ALT);
+    if (rc == 0 && q->two && lane_create(q, nics, nic, &q->lane[1], psn ^ PSN_ALT) != 0) {
+        lane_destroy(nics, &q->lane[1]); /* one is enough, where a device has no more */
     }
     return rc;
 }
@@ -96,9 +104,7 @@ void probe_qp_quiet(struct probe_qp *q, const struct ib_nics *nics)
 void probe_qp_destroy(struct probe_qp *q, const struct ib_nics *nics)
 {
     for (int i = 0; i < PROBE_QP_LANES; i++) {
-        if (q->lane[i].qp) {
-            nics->v->destroy_qp(q->lane[i].qp);
-        }
+        lane_destroy(nics, &q->lane[i]);
     }
     if (q->cq) {
         nics->v->destroy_cq(q->cq);
@@ -115,9 +121,9 @@ void probe_qp_addr_get(const struct probe_qp *q, struct ib_nics *nics, int nic,
     ib_nic_addr_get(nics, nic, &out->port);
 }
 
-static int lane_post(struct probe_lane *l, uint64_t at)
+static int lane_post(struct probe_lane *l, unsigned lane, uint64_t at)
 {
-    struct ibv_send_wr wr = {.wr_id = at,
+    struct ibv_send_wr wr = {.wr_id = at << 1 | lane,
                              .opcode = IBV_WR_RDMA_WRITE,
                              .send_flags = IBV_SEND_SIGNALED},
                        *bad;
@@ -142,16 +148,11 @@ int probe_qp_post(struct probe_qp *q, uint64_t at)
 
     for (int i = 0; i < PROBE_QP_LANES; i++) {
         if (q->lane[i].used && !q->lane[i].failed) {
-            rc = lane_post(&q->lane[i], at);
+            rc = lane_post(&q->lane[i], (unsigned)i, at);
             taken |= rc == 0;
         }
     }
     return taken ? 0 : rc;
-}
-
-static struct probe_lane *lane_of(struct probe_qp *q, uint32_t qpn)
-{
-    return q->lane[1].qp && q->lane[1].qp->qp_num == qpn ? &q->lane[1] : &q->lane[0];
 }
 
 int probe_qp_poll(struct probe_qp *q)
@@ -160,15 +161,15 @@ int probe_qp_poll(struct probe_qp *q)
     int n = ibv_poll_cq(q->cq, PROBE_QP_DEPTH * PROBE_QP_LANES, wc), answers = 0;
 
     for (int i = 0; i < n; i++) {
-        struct probe_lane *l = lane_of(q, wc[i].qp_num);
+        struct probe_lane *l = &q->lane[wc[i].wr_id & 1]; /* the number may lack in an error */
 
-        l->out--;
+        l->out = (uint16_t)(l->out - (l->out > 0));
         if (wc[i].status != IBV_WC_SUCCESS) {
             q->unable |= wc[i].status == IBV_WC_LOC_QP_OP_ERR;
             l->failed = 1;
             continue;
         }
-        l->answered = wc[i].wr_id; /* in order */
+        l->answered = wc[i].wr_id >> 1; /* in order */
         l->waits = l->posted;
         q->answered = q->answered > l->answered ? q->answered : l->answered;
         answers++;

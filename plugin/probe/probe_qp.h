@@ -50,7 +50,7 @@ struct probe_qp_alt {
 };
 
 /* Positive errno, 0 when they stand in INIT. What was made before a failure is destroyed by
- * probe_qp_destroy(). */
+ * probe_qp_destroy(). A second one that cannot be made is left out. */
 int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t psn);
 /* INIT -> RTS. A second one that cannot be connected is left out. */
 int probe_qp_connect(struct probe_qp *q, struct ib_nics *nics, int nic,

@@ -3,6 +3,7 @@
 #define NS_PER_S    1000000000ull
 #define TAIL_NS     50000000ull
 #define TAIL_ROWS   4
+#define TAIL_VAIN   1            /* another way may be silent, too */
 #define TAIL_RTO_NS 150000000ull /* who has set RC to be so quick is left to it */
 
 static uint64_t rate_of(const struct probe_watch *w)
@@ -103,13 +104,15 @@ uint64_t probe_tail_left(const struct probe_tail *t)
 {
     uint64_t behind = 8 * t->answer > t->t_suspect ? 8 * t->answer : t->t_suspect, limit = TAIL_NS,
              bytes = t->most;
+    unsigned doubled;
 
     limit = 2 * t->rto > limit && 2 * t->rto <= TAIL_RTO_NS ? 2 * t->rto : limit;
 
     if (t->expect < t->most / 4 && t->queued < t->most / 4) {
         bytes = 4 * t->expect + 2 * t->queued;
     }
-    for (unsigned i = 0; i < t->rows / TAIL_ROWS && limit < t->most; i++) {
+    doubled = t->rows / TAIL_ROWS + (t->vain > TAIL_VAIN ? t->vain - TAIL_VAIN : 0);
+    for (unsigned i = 0; i < doubled && limit < t->most; i++) {
         limit *= 2;
         behind *= 2;
     }

@@ -71,6 +71,7 @@ struct probe_tail {
     uint64_t expect; /* what is outstanding on the queue pair should take */
     uint64_t queued; /* what is queued on both NICs, by whomever, should take */
     unsigned rows;   /* how often in a row the pair had that */
+    unsigned vain;   /* ... and this path, while nothing of its connection got through */
     uint64_t most;   /* RC repairs it by itself */
 };
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bench-ways: what packets that are lost on the way cost, on rated links of the software fabric: a NIC's glitch and loss, and one of eight spines that is
 # silent or loses some. Beside it the same with one way (NCCL_R2_WAYS=1). Writes BUILD/bench-ways.json and prints the table of tests/bench/README.md; with
-# --write-doc puts it there. Exit code 1 where a NIC was given up or a run failed, with the ways that are the default.
+# --write-doc puts it there. Exit code 1 where a run failed, or a NIC was given up (but X0's, which is silent for as long as a dead one), with the ways that are the default.
 #   bench_ways.sh BUILD [--write-doc]        RUNS in the environment: runs of each row, 1 to 99 (default 20)
 set -eu
 cd "$(dirname "$0")/../.."
@@ -103,7 +103,7 @@ if [ -n "$write" ]; then
         END { exit !found }' tests/bench/README.md >"$T/doc"
     cp "$T/doc" tests/bench/README.md
 fi
-missed=$(jq -r '[.rows[] | select(.ways == 8 and (.ok and .given_up == 0 | not)) | .row] | unique | join(" ")' "$B/bench-ways.json")
+missed=$(jq -r '[.rows[] | select(.ways == 8 and (.ok and (.given_up == 0 or .row == "X0") | not)) | .row] | unique | join(" ")' "$B/bench-ways.json")
 [ -z "$missed" ] || {
     echo "bench_ways.sh: a run failed or a NIC was given up: $missed" >&2
     exit 1

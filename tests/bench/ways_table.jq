@@ -10,10 +10,10 @@ def ratio($ways): if .row == "X2" then (.before // null) as $w | ([$b.rows[] | s
         if $w and $m then $w / $m else null end else .ratio end;
 def cells($row; $ways): [$b.rows[] | select(.row == $row and .ways == $ways)] as $all | [$all[] | select(.ok)] as $good | [$good[] | select(.lost > 0)] as $hit |
     [([$hit[].stall_ms] | "\(median | shown("")), \(max | shown(""))"),
-     ([$all[].given_up] | add | tostring + (if . > 0 and $ways > 1 then " (missed)" else "" end)) + (if ($all | length) > ($good | length) then ", \(($all | length) - ($good | length)) failed" else "" end),
+     ([$all[].given_up] | add | tostring + (if . > 0 and $ways > 1 and $row != "X0" then " (missed)" else "" end)) + (if ($all | length) > ($good | length) then ", \(($all | length) - ($good | length)) failed" else "" end),
      ([$hit[] | ratio($ways) | select(.)] | median | if . then . * 100 else null end | shown(" %")),
      "\($hit | length) of \($all | length)"];
-"Machine: \($b.cores) cores, shared, load \($b.load) at the end; source \($b.git); \($b.runs) run\(if $b.runs > 1 then "s" else "" end) for each row.",
+"Machine: \($b.cores) cores, shared, load \($b.load) at the end; \($b.runs) run\(if $b.runs > 1 then "s" else "" end) for each row.",
 "",
 "| all_reduce, 2 hosts x 4 NICs of 20 MB/s | longest stall, ms: median, max | NICs given up | busbw after by before | runs that lost packets | with one way: longest stall, ms | NICs given up | busbw after by before | runs that lost packets |",
 "|---|---|---|---|---|---|---|---|---|",

@@ -36,8 +36,8 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
     }
     c->watch->load.seen[p] = done; /* less than before: a new incarnation */
     if (up && posted > done) {
-        uint64_t used = IB_RLX_GET(path->sq_used),
-                 bulk = IB_RLX_GET(path->bulk_out); /* read apart from each other */
+        uint64_t used = IB_RLX_GET(path->sq_used), /* read apart from each other */
+            bulk = (uint64_t)IB_RLX_GET(path->bulk_out) + IB_RLX_GET(path->tails_out);
 
         l->queued += posted - done;
         l->front += (posted - done) / (used > bulk ? used - bulk : 1);

@@ -145,9 +145,9 @@ static void build(struct r2_pair *pair)
     pair->build.again = pair->announce.answer = pair->announce.inquire = pair->probe.check = 0;
     pair->announce.owes = pair->announce.works = 0;
     pair->build.plain &= !r2_cross_carries(pair);
+    r2_ways_begin_probe(pair);
     pair->probe.last_ok = pair->probe.slowest = 0;
     pair->probe.greeted = pair->probe.silent = 0;
-    pair->qp.two = r2_ways_count(pair->inst, pair->nic) > 1;
     submit(pair, R2_PAIR_BUILD, build_run);
 }
 
@@ -197,6 +197,9 @@ static void pair_done(struct ib_job *job)
         r2_pair_move(pair, R2_PAIR_BROKEN);
     } else {
         r2_pair_move(pair, pair->build.state == R2_PAIR_BUILD ? R2_PAIR_OPEN : R2_PAIR_JOINED);
+        if (pair->build.state == R2_PAIR_JOINED) {
+            r2_ways_on_joined(pair);
+        }
     }
     if (pair->peer == NULL || pair->build.again) {
         take_down(pair);
@@ -206,7 +209,7 @@ static void pair_done(struct ib_job *job)
 
 void r2_pair_join(struct r2_pair *pair)
 {
-    r2_ways_of_probe(pair, pair->far.alt.way);
+    memcpy(pair->far.alt.way, pair->ways.lane, sizeof(pair->far.alt.way));
     submit(pair, R2_PAIR_JOIN, join_run);
 }
 

@@ -49,7 +49,6 @@ static void send_state(struct r2_pair *pair)
                                   (pair->announce.back ? FO_PROBE_BACK : 0) |
                                   (pair->announce.works ? FO_PROBE_WORKS : 0));
         probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
-        b.probe.addr.way = (uint8_t)(pair->ways.want % IB_WAYS_MAX);
         if (pair->qp.lane[1].qp) {
             b.probe.alt_qpn = pair->qp.lane[1].qp->qp_num;
             b.probe.alt_psn = pair->qp.lane[1].psn;
@@ -175,7 +174,6 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
         pair->far.addr = m->addr;
         pair->far.alt.qpn = m->alt_qpn;
         pair->far.alt.psn = m->alt_psn;
-        pair->ways.peer_want = m->addr.way;
         pair->carried.peer_qpn = m->inband_qpn;
         pair->carried.peer_psn = m->inband_psn;
         r2_pair_join(pair);

@@ -171,7 +171,7 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
     }
     pair->probe.silent_at = clock;
     pair->probe.silent = 1;
-    pair->ways.want++; /* it is asked over others next */
+    pair->ways.silent = 1; /* it is asked over others next */
     if (r2_cross_carries(pair)) {
         R2_NOTIFY(pair->inst, on_pair, pair, R2_PAIR_SILENT, clock - pair->probe.suspect_at);
     }

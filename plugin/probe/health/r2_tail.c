@@ -60,6 +60,15 @@ static bool is_asked_again(const struct r2_comm *c, const struct r2_pair *pair)
                                           R2_MS(c->inst->cfg.t_probe_ms) / 2;
 }
 
+/* Ends of the path in a row between which nothing of the connection got through: what is slow and
+ * not lost would be begun anew for ever. */
+static unsigned in_vain(const struct r2_comm *c, int p)
+{
+    return c->watch->tail[p].ends && c->watch->tail[p].through == fo_got_through(&c->fo)
+               ? c->watch->tail[p].ends
+               : 0;
+}
+
 bool r2_tail_is_lost(struct r2_comm *c, int p, struct probe_watch *w, const struct r2_pair *pair,
                      uint64_t expect)
 {
@@ -80,6 +89,7 @@ bool r2_tail_is_lost(struct r2_comm *c, int p, struct probe_watch *w, const stru
         .expect = expect,
         .queued = queued(&pair->probe.here, rate) + queued(&pair->probe.there, rate),
         .rows = pair->tail.at && r2_elapsed(clock, pair->tail.at) < FADES_NS ? pair->tail.rows : 0,
+        .vain = in_vain(c, p),
         .most = probe_stuck_limit(R2_MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout, expect)};
     left = probe_tail_left(&t);
     w->poll_at = w->poll_at < clock + left ? w->poll_at : clock + left;
@@ -101,7 +111,7 @@ bool r2_tail_may_end(const struct r2_comm *c, int p)
     int left = ib_conn_pairs(&c->conn, others);
 
     if (!c->inst->cfg.watchdog || !c->inst->cfg.failover || r2_drain_has(c, p) ||
-        (left < c->inst->cfg.min_nics && (left > 0 || c->inst->cfg.min_nics > 1))) {
+        (c->inst->cfg.min_nics > 1 && left <= c->inst->cfg.min_nics)) { /* both may end one */
         return 0;
     }
     /* what may not come back is better waited for: RC repairs it */
@@ -124,16 +134,20 @@ void r2_tail_probe_last(struct r2_pair *pair)
     r2_pair_send_probe(pair, clock, 0);
 }
 
-void r2_tail_on_end(struct r2_pair *pair, unsigned way)
+void r2_tail_on_end(struct r2_comm *c, int p, struct r2_pair *pair)
 {
     uint64_t clock = pair->inst->watch.clock;
     uint64_t ago = r2_elapsed(clock, pair->tail.at);
 
-    r2_ways_on_lost(pair, way);
+    c->watch->tail[p].ends = (uint8_t)(in_vain(c, p) < UINT8_MAX ? in_vain(c, p) + 1 : UINT8_MAX);
+    c->watch->tail[p].through = fo_got_through(&c->fo);
+    r2_ways_on_lost(pair, c->conn.path[p].way);
     if (pair->tail.at == 0 || ago >= FADES_NS) {
-        pair->tail.rows = 1;
-    } else if (ago >= SAME_NS) {
+        pair->tail.rows = 0;
+    }
+    if (pair->tail.rows == 0 || r2_elapsed(clock, pair->tail.counted) >= SAME_NS) {
         pair->tail.rows++;
+        pair->tail.counted = clock;
     }
     pair->tail.at = clock;
 }

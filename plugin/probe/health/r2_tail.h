@@ -15,7 +15,8 @@ struct r2_pair;
 
 /* Incarnations that ended for it on one pair, lately; watch's clock. r2_tail.c */
 struct r2_pair_tail {
-    uint64_t at; /* the latest; 0: none */
+    uint64_t at;      /* the latest; 0: none */
+    uint64_t counted; /* the latest that was an event of its own */
     unsigned rows;
 };
 
@@ -33,7 +34,7 @@ uint64_t r2_tail_poll_at(const struct r2_inst *inst, const struct probe_watch *w
 bool r2_tail_may_end(const struct r2_comm *c, int p);
 /* Probes the pair of a connection's last path, about which there is no verdict. */
 void r2_tail_probe_last(struct r2_pair *pair);
-/* An incarnation over @pair, by @way, ends for it. */
-void r2_tail_on_end(struct r2_pair *pair, unsigned way);
+/* The incarnation of @c's path @p, over @pair, ends for it. Gate held. */
+void r2_tail_on_end(struct r2_comm *c, int p, struct r2_pair *pair);
 
 #endif

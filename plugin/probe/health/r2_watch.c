@@ -152,7 +152,7 @@ static bool end_if_lost(struct r2_comm *c, int p, struct probe_watch *w, struct 
     if (!r2_tail_is_lost(c, p, w, pair, expect)) {
         return false;
     }
-    r2_tail_on_end(pair, c->conn.path[p].way);
+    r2_tail_on_end(c, p, pair);
     fo_fault(&c->fo, p, &info);
     return true;
 }

@@ -14,6 +14,10 @@ struct r2_watch_conn {
         struct probe_watch watch;
         uint64_t confirms; /* a signaled write behind those that stand still: 1 + watch.moved; 0 */
     } ctl[IB_MAX_PATHS];   /* R: its control writes alone */
+    struct {
+        uint64_t through; /* what had got through as the path's incarnation ended for its tail */
+        uint8_t ends;     /* ... such ends in a row; 0: none */
+    } tail[IB_MAX_PATHS];
     uint8_t quiet[IB_MAX_PATHS]; /* ticks without work */
     struct {
         uint64_t seq, since; /* R: what S claims and we lack, since when; since 0: nothing */

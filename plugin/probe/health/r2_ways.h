@@ -16,9 +16,11 @@ struct r2_pair;
 /* Watch's clock. */
 struct r2_pair_ways {
     struct probe_ways known;
-    unsigned want;       /* ours of the probe's ways; those of both ends make the first one */
-    unsigned peer_want;  /* as it has announced */
-    uint64_t changed_at; /* when the probe was given other ways last; 0: never */
+    uint8_t
+        lane[PROBE_QP_LANES]; /* what this end sends the probe by; 0: not chosen, or no choice */
+    uint8_t silent;           /* both were, and the pair was given up */
+    uint8_t single;           /* a second queue pair could not be connected: it does without */
+    uint64_t change_at;       /* a silent lane is not left before */
 };
 
 /* Ways that queue pairs of NIC @nic may take: 1 where it has no choice, or shall have none. */
@@ -29,9 +31,12 @@ unsigned r2_ways_pick(struct r2_comm *c, int p);
 void r2_ways_on_lost(struct r2_pair *pair, unsigned way);
 /* Whether there is a choice, and a way that has lost nothing lately. */
 bool r2_ways_has_good(const struct r2_pair *pair);
-/* The two ways of the pair's probe, from what both ends want: the same at both. */
-void r2_ways_of_probe(const struct r2_pair *pair, uint8_t way[PROBE_QP_LANES]);
-/* One of the probe's ways is silent while the other answers: the pair takes others. */
+/* The pair's queue pairs are about to be made: which ways this end sends its probes by. Others than
+ * before where nothing was answered. Acknowledgements go by the ways that the peer has chosen. */
+void r2_ways_begin_probe(struct r2_pair *pair);
+/* They are connected, or the first of them is. */
+void r2_ways_on_joined(struct r2_pair *pair);
+/* One of the probe's ways is silent while the other answers: it takes another, if one is better. */
 void r2_ways_check_probe(struct r2_pair *pair, uint64_t clock);
 
 #endif

@@ -2,6 +2,7 @@
  * well, and stay (docs/health.md, "Ways"). */
 #include "tests/unit/watch_rig.h"
 
+#include "plugin/probe/health/r2_load.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 #include "tests/fabric/verbs/fab_ibv.h"
 
@@ -206,7 +207,9 @@ START_TEST(the_probe_leaves_a_silent_way)
         r2_pair_send_probe(pair_of(0, 0), rig->side[0].inst->watch.clock, 0);
         rig_run(rig, 100 * RIG_MS);
     }
-    ck_assert_uint_ge(pair_of(0, 0)->ways.want + pair_of(1, 0)->ways.want, 1);
+    ck_assert(pair_of(0, 0)->ways.lane[_i] != (_i ? 5 : 1) ||
+              pair_of(1, 0)->ways.lane[_i] != (_i ? 5 : 1));
+    ck_assert_uint_eq(pair_of(0, 0)->ways.lane[!_i], _i ? 1 : 5);
     ck_assert(probe_ways_avoids(&pair_of(0, 0)->ways.known, (unsigned)(_i ? 5 : 1),
                                 rig->side[0].inst->watch.clock) ||
               probe_ways_avoids(&pair_of(1, 0)->ways.known, (unsigned)(_i ? 5 : 1),
@@ -217,6 +220,136 @@ START_TEST(the_probe_leaves_a_silent_way)
         ck_assert_int_ne(fab_inproc_way(rig->f, fab_ibv_qp(pair_of(0, 0)->qp.lane[i].qp)), k);
     }
     no_pair_moved();
+    stop();
+}
+END_TEST
+
+/* A silent way of the probe that nothing better can replace: the queue pairs are not made anew for
+ * ever, on a host where nothing goes on. */
+START_TEST(where_no_way_is_better)
+{
+    static const char *const ways[] = {"NCCL_R2_WAYS=2", "NCCL_R2_WAYS=4", "NCCL_R2_WAYS=8"};
+    uint32_t made[2];
+
+    fabric(2, FAB_HASH_PORTS, (const char *[]){QUIET_RC, ways[_i], NULL});
+    join(0);
+    wait_probes();
+    spine(fab_inproc_way(rig->f, fab_ibv_qp(pair_of(0, 0)->qp.lane[1].qp)), "blackhole");
+    messages(4, BIG);
+    for (int s = 0; s < 2; s++) {
+        rig_enter(&rig->side[s]);
+        r2_pair_send_probe(pair_of(s, 0), rig->side[s].inst->watch.clock, 0);
+    }
+    rig_run(rig, 5 * RIG_S);
+    for (int s = 0; s < 2; s++) {
+        made[s] = rig->side[s].inst->probing.inc;
+    }
+    rig_run(rig, 30 * RIG_S);
+    for (int s = 0; s < 2; s++) {
+        ck_assert_uint_le(rig->side[s].inst->probing.inc - made[s], 6);
+    }
+    stop();
+}
+END_TEST
+
+/* Both ways of the probes of two of four NICs are silent: the pairs find the others. */
+START_TEST(both_ways_of_a_probe)
+{
+    fabric(4, FAB_HASH_PORTS, quiet);
+    join((unsigned)_i);
+    wait_probes();
+    rate_known();
+    for (int nic = 0; nic < 2; nic++) {
+        for (int l = 0; l < PROBE_QP_LANES; l++) {
+            char text[64], err[128];
+
+            snprintf(text, sizeof(text), "rail %d spine %d blackhole", nic,
+                     fab_inproc_way(rig->f, fab_ibv_qp(pair_of(0, nic)->qp.lane[l].qp)));
+            ck_assert_msg(fab_inproc_fault(rig->f, text, err, sizeof(err)) == 0, "%s", err);
+        }
+    }
+    for (int i = 0; i < 60; i++) {
+        burst(4);
+        rig_run(rig, 500 * RIG_MS);
+    }
+    ck_assert_uint_eq(rig->side[0].comm->conn.up, 15);
+    stop();
+}
+END_TEST
+
+/* RC is quicker than the watchdog: the path ends by an error completion, and not over and over. */
+START_TEST(rc_finds_it_first)
+{
+    static const char *const rc[][2] = {{"NCCL_IB_TIMEOUT=8", "NCCL_IB_RETRY_CNT=7"},
+                                        {"NCCL_IB_TIMEOUT=10", "NCCL_IB_RETRY_CNT=3"}};
+
+    fabric(2, FAB_HASH_PORTS, (const char *[]){rc[_i][0], rc[_i][1], "NCCL_R2_T_PACKET=100", NULL});
+    join(2);
+    wait_probes();
+    rate_known();
+    spine(spine_of(0, 0), "blackhole");
+    burst(4);
+    ck_assert_uint_eq(rig->side[0].comm->conn.up & 1, 0);
+    ck_assert_msg(strstr(rig->side[0].comm->fo.last_fault, "completion status") ||
+                      strstr(rig->side[1].comm->fo.last_fault, "completion status"),
+                  "found as %s, %s", rig->side[0].comm->fo.last_fault,
+                  rig->side[1].comm->fo.last_fault);
+    ck_assert(rig_until(rig, all_up, 5 * RIG_S));
+    messages(20, BIG);
+    rig_run(rig, RIG_S);
+    ck_assert_uint_eq(rig->side[0].comm->conn.up, 3);
+    stop();
+}
+END_TEST
+
+/* Every way is slow behind others' traffic, and the probes' are not: what is under way is not begun
+ * anew for ever. */
+START_TEST(slow_ways_are_not_silent)
+{
+    static const char *const rate[] = {"4MB/s", "3MB/s", "2MB/s"};
+    size_t size = 24 * BIG;
+    uint64_t took;
+
+    fabric(2 + _i / 3, FAB_HASH_PORTS, quiet);
+    join(2);
+    wait_probes();
+    rate_known();
+    rig_run(rig, RIG_S);
+    for (int k = 0; k < SPINES; k++) {
+        char text[64], err[128];
+
+        snprintf(text, sizeof(text), "spine %d rate %s", k, rate[_i % 3]);
+        ck_assert_msg(fab_inproc_fault(rig->f, text, err, sizeof(err)) == 0, "%s", err);
+    }
+    recv_post(0, size);
+    send_post(0, size);
+    took = finish(1, size, 100 * RIG_S);
+    ck_assert_msg(took < 4 * RIG_S, "%.3f ms, %llu incarnations ended", (double)took / 1e6,
+                  (unsigned long long)rig->side[0].comm->fo.switches);
+    ck_assert_uint_le(rig->side[0].comm->fo.switches, 16);
+    stop();
+}
+END_TEST
+
+/* What stands first in a queue is as long as before, however often its tail is probed. */
+START_TEST(tail_probes_are_no_messages)
+{
+    const struct r2_nic_load *load;
+
+    fabric(1, FAB_HASH_PORTS, (const char *[]){QUIET_RC, "NCCL_R2_FAILBACK=never", NULL});
+    join(2);
+    wait_probes();
+    rate_known();
+    recv_post(0, BIG);
+    rig_run(rig, 5 * RIG_MS);
+    driver.held = driver_hook(0, 0)->cq;
+    send_post(0, BIG);
+    rig_run(rig, 550 * RIG_MS);
+    load = &rig->side[0].inst->watch.load[0];
+    ck_assert_int_gt(rig->side[0].comm->conn.path[0].sq_used, 3);
+    ck_assert_uint_eq(load->front, BIG);
+    driver.held = NULL;
+    finish(1, BIG, RIG_S);
     stop();
 }
 END_TEST
@@ -235,6 +368,11 @@ static Suite *suite(void)
     tcase_add_loop_test(t, the_only_nic, 0, 8);
     tcase_add_loop_test(t, a_switch_that_hashes_queue_pairs, 0, 8);
     tcase_add_loop_test(t, the_probe_leaves_a_silent_way, 0, PROBE_QP_LANES);
+    tcase_add_loop_test(t, where_no_way_is_better, 0, 3);
+    tcase_add_loop_test(t, both_ways_of_a_probe, 0, 8);
+    tcase_add_loop_test(t, rc_finds_it_first, 0, 2);
+    tcase_add_loop_test(t, slow_ways_are_not_silent, 0, 6);
+    tcase_add_test(t, tail_probes_are_no_messages);
     suite_add_tcase(s, t);
     return s;
 }

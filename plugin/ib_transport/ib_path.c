@@ -248,6 +248,9 @@ int ib_path_connect(struct ib_conn *l, struct ib_path *p, const struct ib_path_a
         ece_read(l, p); /* what of it is in use */
     }
     if (rc == 0) {
+        p->udp_port = local.link_layer == IBV_LINK_LAYER_ETHERNET
+                          ? ib_way_udp_port(ib_way_label(p->way, local.gid, peer->port.gid))
+                          : 0;
         p->peer_ring = peer->ring_addr;
         p->peer_ring_key = peer->ring_key;
         p->peer_nic_gen = peer->nic_gen;

@@ -69,6 +69,7 @@ struct ib_path {
     uint8_t index;
     uint8_t nic, peer_nic; /* device numbers on their hosts */
     uint8_t way;           /* through the fabric, as R has chosen (ib_way.h) */
+    uint16_t udp_port;     /* RoCE v2: the source port that follows; 0: by queue pair numbers */
     uint32_t inc;
     struct ibv_qp *qp;
     struct ibv_cq *cq;

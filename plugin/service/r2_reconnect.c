@@ -191,27 +191,15 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
     }
 }
 
-/* ", way 3 (UDP source port 50195)", what a switch's counters are searched for; "" without ways. */
-static void way_text(struct r2_comm *c, int p, char *out, size_t len)
-{
-    const struct ib_path *path = &c->conn.path[p];
-    struct ib_addr local;
-
-    out[0] = 0;
-    if (path->way) {
-        ib_nic_addr_get(&c->inst->nics, path->nic, &local);
-        snprintf(
-            out, len, ", way %u (UDP source port %u)", path->way,
-            ib_way_udp_port(ib_way_label(path->way, local.gid, c->start->build[p].peer.port.gid)));
-    }
-}
-
 /* 1: it is up. 0: its NIC failed meanwhile. */
 static int stands(struct r2_comm *c, int p)
 {
-    char way[48];
+    const struct ib_path *path = &c->conn.path[p];
+    char way[48] = ""; /* what a switch's counters are searched for */
 
-    way_text(c, p, way, sizeof(way));
+    if (path->way) {
+        snprintf(way, sizeof(way), ", way %u (UDP source port %u)", path->way, path->udp_port);
+    }
     ret_move(c, p, R2_RET_NONE);
     r2_failback_done(c, p);
     c->ret->path[p].pause = 0;

@@ -88,6 +88,10 @@ static void paths_fill(const struct r2_comm *c, struct r2_stat_conn *out)
         o->peer_nic = path->peer_nic;
         o->state = c->seen.path[p].state;
         o->share = c->seen.path[p].share;
+        if (o->state == R2_STAT_PATH_UP) { /* else its queue pair may be in the making */
+            o->way = path->way;
+            o->udp_port = path->udp_port;
+        }
         out->bytes += c->seen.path[p].folded ? 0 : o->bytes;
     }
 }

@@ -2,7 +2,7 @@
  * Statistics of a process in a mapped file of its own (docs/diagnosis.md): format, writer,
  * reader. For the plugin and r2_stat.
  *
- * Format, version 3. Records, each of them a number and a struct below. All is words of 64 bits in
+ * Format, version 4. Records, each of them a number and a struct below. All is words of 64 bits in
  * the host's order. The number is odd while its record changes and grows by two with each change,
  * so a reader knows whether what it has is whole. Structs hold fixed-width fields without holes,
  * texts are ended by a zero.
@@ -22,7 +22,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define R2_STAT_VERSION 3
+#define R2_STAT_VERSION 4
 #define R2_STAT_NICS    32
 #define R2_STAT_HISTORY 256
 #define R2_STAT_CONNS   2048
@@ -99,6 +99,9 @@ struct r2_stat_path {
     uint64_t bytes;     /* of the present incarnation */
     uint32_t inc;
     uint8_t nic, peer_nic, state, share; /* share: percent of what is cut now */
+    uint16_t udp_port; /* of the present incarnation's packets; 0: not known, or not RoCE */
+    uint8_t way;       /* ... through the fabric; 0: the driver's choice */
+    uint8_t reserved[5];
 };
 
 struct r2_stat_conn {

@@ -120,7 +120,8 @@ case_nic() {
         (.nics[] | select(.device == "fab1") | .state == "down" and (.why | test("^R2-L01 fab1 port down")) and .since != null and .connections == 0 and .moved > 0 and .lives_lost == .moved) and
         (.nics[] | select(.device == "fab0") | .state == "up" and .connections > 0 and .sent_bytes > 0 and .received_bytes > 0) and
         (.connections | length > 0 and all(.[]; .messages > 0 and .bytes > 0 and .peer.host != "" and (.paths | length == 3) and
-            any(.paths[]; .nic == "fab1" and .state == "fenced") and any(.paths[]; .state == "up"))))'
+            any(.paths[]; .nic == "fab1" and .state == "fenced") and any(.paths[]; .state == "up") and
+            all(.paths[]; if .state == "up" then .way >= 1 and .way <= 8 and .udp_port > 49152 else .way == 0 end))))'
     is "json: history has the fault and the switch, with a stall" down0.json '.jobs[0].processes[0] | .faults == 1 and .switches == 1 and
         (.history | any(.[]; .kind == "verdict" and .code == "R2-L01")) and ([.history[] | select(.kind != "verdict")] | map(.kind) == ["fault", "switch"] and (.[0].cause | startswith("port_event")) and (.[1] | .stall_us >= 0 and .replayed_bytes >= 0 and .connections > 0))'
     is "json: the other end says that it is the peer's" down1.json '.jobs[0].processes[0] | (.nics[] | select(.device == "fab1") |

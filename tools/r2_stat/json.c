@@ -102,6 +102,8 @@ static void conn_put(struct r2_json *j, const struct stat_proc *p, const struct 
         r2_json_text(j, "state", r2_stat_path_state_name(path->state));
         r2_json_int(j, "life", path->inc);
         r2_json_int(j, "share_percent", path->share);
+        r2_json_int(j, "way", path->way);
+        r2_json_int(j, "udp_port", path->udp_port);
         r2_json_int(j, "bytes", (int64_t)path->bytes);
         r2_json_close(j, '}');
     }

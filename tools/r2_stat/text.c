@@ -177,6 +177,10 @@ static void path_text(const struct stat_proc *p, const struct r2_stat_conn *c,
     } else {
         snprintf(out + n, room - n, " ready");
     }
+    if (path->way) {
+        n = strlen(out);
+        snprintf(out + n, room - n, " way %u", path->way);
+    }
 }
 
 /* Its paths, on as many lines as they need. */

@@ -209,9 +209,11 @@ START_TEST(paths_are_told_apart)
     path_put(2, 1, "fab0", R2_STAT_PATH_UP, 0, 5);
     path_put(3, 1, "", R2_STAT_PATH_NONE, 0, 0);
     path_put(4, 2, "mlx5_7", R2_STAT_PATH_UP, 30, 5);
+    conn.path[0].way = 7;
+    conn.path[0].udp_port = 49671;
     put(0);
     tool("-c");
-    has("fab0 70%, fab0>fab1 down, fab1>fab0 ready, fab1 never, fab2>mlx5_7 30%\n");
+    has("fab0 70% way 7, fab0>fab1 down, fab1>fab0 ready, fab1 never, fab2>mlx5_7 30%\n");
 }
 END_TEST
 

@@ -76,6 +76,10 @@ START_TEST(both_ends_take_one_way)
         ck_assert_uint_eq(rig->side[0].comm->conn.path[0].way, i + 1);
         ck_assert_uint_eq(rig->side[1].comm->conn.path[0].way, i + 1);
         ck_assert_int_eq(spine_of(0, 0), spine_of(1, 0));
+        for (int s = 0; s < 2; s++) { /* as statistics and the log say */
+            ck_assert_uint_eq(rig->side[s].comm->conn.path[0].udp_port,
+                              fab_ibv_qp(rig->side[s].comm->conn.path[0].qp)->sport);
+        }
         seen |= 1u << spine_of(0, 0);
         stop();
         if (i + 1 < SPINES) {

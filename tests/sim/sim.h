@@ -91,6 +91,8 @@ enum sim_fault_kind {
     SIM_F_RETRY7, /* not drawn among the others: what all devices of a schedule do from its start */
     SIM_F_RECV_KEPT, /* the same */
     SIM_F_PROVIDER,  /* no fault: NICs whose library keeps its own account of queue pairs in ERR */
+    SIM_F_DRAWN,
+    SIM_F_SPINE = SIM_F_DRAWN, /* one of the ways between two NICs, in place of another kind */
     SIM_F_KINDS
 };
 #define SIM_F(kind) (1u << (kind))
@@ -125,6 +127,8 @@ struct sim_params {
     int idle_rails;  /* all connections are on the safe rail: the others carry nothing */
     int crossrail;   /* rails reach each other, and any pair of NICs may be a path ... */
     int own_rail;    /* ... but is none, by NCCL_R2_BACKUP_SCOPE=rail */
+    int spines;      /* ways between two NICs; 0: one */
+    int hash_qp;     /* ... which switches choose by queue pair numbers, too */
     int no_failover; /* the first failure ends the connections */
     int no_balance;  /* after a failure everything goes over one path */
     struct sim_delay app, service, worker;

@@ -64,6 +64,20 @@ static int names(const struct fab_fault *f, int host, int nic)
     return (f->host < 0 || f->host == host) && (f->nic < 0 || f->nic == nic);
 }
 
+/* A spine of a rail: paths between any two of its NICs may go down for it, and those to rails
+ * behind it, which go over the lower one (fab_spine.h). */
+static void spine_note(struct sim *s, int hosts, int rail)
+{
+    for (int a = 0; a < hosts; a++) {
+        for (int b = 0; b < hosts; b++) {
+            for (int n = rail; n < s->p.nics; n++) {
+                s->broken.way[a][rail][b] |= 1u << n;
+                s->broken.way[a][n][b] |= 1u << rail;
+            }
+        }
+    }
+}
+
 void sim_fabric_fault(struct sim *s, const char *text)
 {
     uint64_t before[SIM_MAX_PROCS][IB_MAX_NICS];
@@ -82,6 +96,10 @@ void sim_fabric_fault(struct sim *s, const char *text)
     }
     if (fab_inproc_fault(s->f, text, err, sizeof(err)) != 0) {
         sim_fail(s, "fault '%s': %s", text, err);
+        return;
+    }
+    if (f.at == FAB_AT_SPINE) {
+        spine_note(s, hosts, f.nic);
         return;
     }
     for (int h = 0; h < hosts; h++) {

@@ -563,6 +563,19 @@ static void draw_unheard(struct sim_params *p, struct fab_rng *r)
     p->max_group = 1;
 }
 
+/* Several ways between the NICs of a rail, which fail alone: RC says nothing, or late. */
+static void draw_ways(struct sim_params *p, struct fab_rng *r)
+{
+    static void (*const like[])(struct sim_params *, struct fab_rng *) = {
+        draw_watch, draw_watch, draw_silent, draw_spread, draw_mixed, draw_qps, draw_adaptive};
+
+    like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
+    p->spines = (int)sim_pick(r, 2, 8);
+    p->hash_qp = sim_pct(r, 20);
+    p->faults += (int)sim_pick(r, 0, 2);
+    p->stall_ms += 1000; /* a new way may be silent, too */
+}
+
 #define BY_NAME 6 /* at the end: those that no turn comes to */
 
 const struct sim_class sim_classes[] = {
@@ -612,6 +625,7 @@ const struct sim_class sim_classes[] = {
      draw_inband},
     {"idle", "NICs that carry nothing die and cannot be fenced: nothing waits for it", draw_idle},
     {"unheard", "driver hangs, soft fences, words that are lost and come late", draw_unheard},
+    {"ways", "several ways between two NICs, one of which is silent or loses packets", draw_ways},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
     {"locate-late",

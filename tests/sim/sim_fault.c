@@ -46,6 +46,7 @@ static const struct {
     [SIM_F_RETRY7] = {"retry7-forever", NULL},
     [SIM_F_RECV_KEPT] = {"recv-kept", NULL},
     [SIM_F_PROVIDER] = {"provider", NULL},
+    [SIM_F_SPINE] = {"spine", NULL},
 };
 
 const char *sim_fault_kind_name(int kind)
@@ -206,12 +207,36 @@ void sim_cut_compose(struct sim *s, struct sim_fault *f)
     }
 }
 
+/* One of the ways between the NICs of a rail, for a while or for good. */
+static void spine_compose(struct sim *s, struct sim_fault *f)
+{
+    static const char *const what[] = {"blackhole", "blackhole", "blackhole", "loss 3%", "down"};
+    struct fab_rng *r = &s->rng;
+    int k = (int)(fab_rng_next(r) % (unsigned)s->p.spines);
+    struct sim_fault *end;
+
+    f->kind = SIM_F_SPINE;
+    snprintf(f->text, sizeof(f->text), "rail %d spine %d %s", f->nic, k,
+             what[fab_rng_next(r) % (sizeof(what) / sizeof(what[0]))]);
+    if (sim_pct(r, 50) && (end = sim_fault_new(s))) {
+        end->after = (int)(f - s->fault);
+        end->delay = sim_pick(r, SIM_MS, 100 * SIM_MS);
+        end->host = f->host;
+        end->nic = f->nic;
+        snprintf(end->text, sizeof(end->text), "rail %d spine %d restore", f->nic, k);
+    }
+}
+
 static void text_compose(struct sim *s, struct sim_fault *f)
 {
     struct fab_rng *r = &s->rng;
     char what[24] = "";
     int quiet = s->p.quiet;
 
+    if (s->p.spines && sim_pct(r, 70)) {
+        spine_compose(s, f);
+        return;
+    }
     switch (f->kind) {
     case SIM_F_FLAP:
         snprintf(what, sizeof(what), "down");
@@ -270,7 +295,7 @@ static int kind_draw(struct sim *s)
     int k;
 
     do {
-        k = (int)(fab_rng_next(&s->rng) % SIM_F_KINDS);
+        k = (int)(fab_rng_next(&s->rng) % SIM_F_DRAWN);
     } while (!(s->p.fault_mask & SIM_F(k)));
     return k;
 }
@@ -312,12 +337,13 @@ static void outage_draw(struct sim *s, struct sim_fault *f)
 static int fault_draw(struct sim *s, int previous, int rail)
 {
     struct sim_fault *f = sim_fault_new(s), *g;
-    int both = sim_pct(&s->rng, s->p.both_pct), at = s->nfaults - 1;
+    int both = sim_pct(&s->rng, s->p.both_pct), at = s->nfaults - 1, kind;
 
     if (!f) {
         return -1;
     }
-    f->kind = kind_draw(s);
+    kind = kind_draw(s);
+    f->kind = kind;
     trigger_draw(s, f, previous);
     if (f->kind == SIM_F_OOB_OUTAGE) {
         outage_draw(s, f);
@@ -330,7 +356,7 @@ static int fault_draw(struct sim *s, int previous, int rail)
         if (h == f->host || !(g = sim_fault_new(s))) {
             continue;
         }
-        g->kind = f->kind;
+        g->kind = kind;
         g->after = f->after;
         g->done = f->done;
         g->delay =

@@ -220,6 +220,8 @@ static int fabric_make(struct sim *s)
         return -1;
     }
     desc.crossrail = s->p.crossrail;
+    desc.spines = s->p.spines;
+    desc.hash = s->p.hash_qp ? FAB_HASH_QP : FAB_HASH_PORTS;
     sim_weights_rates(s, &desc);
     opts.on_memory_write = sim_oracle_write;
     opts.arg = s;

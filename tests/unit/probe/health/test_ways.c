@@ -2,6 +2,8 @@
  * well, and stay (docs/health.md, "Ways"). */
 #include "tests/unit/watch_rig.h"
 
+#include <errno.h>
+
 #include "plugin/probe/health/r2_load.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 #include "tests/fabric/verbs/fab_ibv.h"
@@ -358,6 +360,117 @@ START_TEST(tail_probes_are_no_messages)
 }
 END_TEST
 
+static struct {
+    struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+    int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+    struct ibv_cq *first; /* of the queue pair made last */
+    unsigned refused;
+} device;
+
+/* A second queue pair on the completion queue of a probe's first is one too many. */
+static struct ibv_qp *no_second(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    int second = attr->cap.max_send_wr == PROBE_QP_DEPTH && attr->send_cq == device.first;
+
+    device.first = attr->send_cq;
+    if (second) {
+        device.refused++;
+        errno = ENOMEM;
+        return NULL;
+    }
+    return device.create_qp(pd, attr);
+}
+
+static int second_stays(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    for (const struct r2_pair *p = rig->side[1].inst->pairs; p; p = p->next) {
+        if (qp == p->qp.lane[1].qp && attr->qp_state == IBV_QPS_RTR) {
+            device.refused++;
+            return ETIMEDOUT;
+        }
+    }
+    return device.modify_qp(qp, attr, mask);
+}
+
+/* The second queue pair of one end cannot be made, or not be connected: both do without, and
+ * neither makes them anew for that again and again. */
+START_TEST(one_queue_pair_is_enough)
+{
+    struct ib_verbs *v;
+    uint32_t made[2];
+
+    fabric(2, FAB_HASH_PORTS, quiet);
+    v = &rig->side[1].inst->v;
+    memset(&device, 0, sizeof(device));
+    device.create_qp = v->create_qp;
+    device.modify_qp = v->modify_qp;
+    if (_i) {
+        v->modify_qp = second_stays;
+    } else {
+        v->create_qp = no_second;
+    }
+    join(0);
+    wait_probes();
+    rig_run(rig, RIG_S);
+    ck_assert_uint_ge(device.refused, 1);
+    for (int s = 0; s < 2; s++) {
+        made[s] = rig->side[s].inst->probing.inc;
+    }
+    for (int i = 0; i < 20; i++) {
+        for (int s = 0; s < 2; s++) {
+            rig_enter(&rig->side[s]);
+            r2_pair_send_probe(pair_of(s, 0), rig->side[s].inst->watch.clock, 0);
+        }
+        messages(2, BIG);
+        rig_run(rig, 300 * RIG_MS);
+    }
+    for (int s = 0; s < 2; s++) {
+        ck_assert(r2_pair_ready(pair_of(s, 0)) && pair_of(s, 0)->probe.answers > 2);
+        ck_assert_uint_eq(pair_of(s, 0)->qp.lane[1].used, 0);
+        ck_assert_uint_eq(rig->side[s].inst->probing.inc, made[s]);
+    }
+    v->create_qp = device.create_qp;
+    v->modify_qp = device.modify_qp;
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+/* One queue pair of a probe breaks, at either end: the other answers, no NIC is given up, and there
+ * are two again. */
+START_TEST(a_queue_pair_of_two_breaks)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    int side = _i / PROBE_QP_LANES, lane = _i % PROBE_QP_LANES;
+    uint32_t inc;
+
+    fabric(2, FAB_HASH_PORTS, quiet);
+    join(0);
+    wait_probes();
+    inc = pair_of(0, 0)->inc;
+    rig_enter(&rig->side[side]);
+    ck_assert_int_eq(
+        rig->side[side].inst->v.modify_qp(pair_of(side, 0)->qp.lane[lane].qp, &attr, IBV_QP_STATE),
+        0);
+    for (int i = 0; i < 20; i++) {
+        rig_enter(&rig->side[0]);
+        r2_pair_send_probe(pair_of(0, 0), rig->side[0].inst->watch.clock, 0);
+        rig_run(rig, 200 * RIG_MS);
+    }
+    wait_probes();
+    ck_assert_uint_ne(pair_of(0, 0)->inc, inc);
+    for (int s = 0; s < 2; s++) {
+        for (int i = 0; i < PROBE_QP_LANES; i++) {
+            ck_assert(pair_of(s, 0)->qp.lane[i].used && !pair_of(s, 0)->qp.lane[i].failed);
+        }
+        ck_assert_uint_eq(pair_of(s, 0)->probe.silent_at, 0);
+    }
+    nothing_moved();
+    messages(4, BIG);
+    stop();
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("ways");
@@ -377,6 +490,8 @@ static Suite *suite(void)
     tcase_add_loop_test(t, rc_finds_it_first, 0, 2);
     tcase_add_loop_test(t, slow_ways_are_not_silent, 0, 6);
     tcase_add_test(t, tail_probes_are_no_messages);
+    tcase_add_loop_test(t, one_queue_pair_is_enough, 0, 2);
+    tcase_add_loop_test(t, a_queue_pair_of_two_breaks, 0, 2 * PROBE_QP_LANES);
     suite_add_tcase(s, t);
     return s;
 }

@@ -82,10 +82,8 @@ void r2_ways_on_joined(struct r2_pair *pair)
 
 static bool has_one_out(const struct r2_pair *pair)
 {
-    const struct probe_lane *l = pair->qp.lane;
-
-    return r2_pair_ready(pair) && !r2_pair_is_judged(pair) && l[1].used &&
-           (probe_qp_out(&pair->qp) > 0 || l[0].failed || l[1].failed);
+    return r2_pair_ready(pair) && !r2_pair_is_judged(pair) && pair->qp.lane[1].used &&
+           probe_qp_out(&pair->qp) > 0;
 }
 
 /* Lane @lane takes a better way, if there is one; the other stays where it is. */

@@ -411,7 +411,11 @@ START_TEST(one_queue_pair_is_enough)
     }
     join(0);
     wait_probes();
-    rig_run(rig, RIG_S);
+    for (int i = 0; i < 5; i++) {
+        rig_enter(&rig->side[0]);
+        r2_pair_send_probe(pair_of(0, 0), rig->side[0].inst->watch.clock, 0);
+        rig_run(rig, 200 * RIG_MS);
+    }
     ck_assert_uint_ge(device.refused, 1);
     for (int s = 0; s < 2; s++) {
         made[s] = rig->side[s].inst->probing.inc;
@@ -428,6 +432,10 @@ START_TEST(one_queue_pair_is_enough)
         ck_assert(r2_pair_ready(pair_of(s, 0)) && pair_of(s, 0)->probe.answers > 2);
         ck_assert_uint_eq(pair_of(s, 0)->qp.lane[1].used, 0);
         ck_assert_uint_eq(rig->side[s].inst->probing.inc, made[s]);
+        for (unsigned way = 1; way <= SPINES; way++) { /* nor is a way blamed for it */
+            ck_assert(!probe_ways_avoids(&pair_of(s, 0)->ways.known, way,
+                                         rig->side[s].inst->watch.clock));
+        }
     }
     v->create_qp = device.create_qp;
     v->modify_qp = device.modify_qp;

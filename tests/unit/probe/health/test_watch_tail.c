@@ -59,15 +59,18 @@ START_TEST(a_glitch_costs_its_own_time)
 }
 END_TEST
 
-/* 1 % of the packets: no message waits for RC's time-out. */
+/* About 1 % of the packets: no message waits for RC's time-out of 4.3 s. Where it is the only NIC
+ * pair some wait for the back-off of what happens again and again (docs/health.md). */
 START_TEST(loss_costs_no_time_out)
 {
+    static const char *const loss[] = {"h0:n0 loss 1%", "h0:n0 loss 1.03%", "h0:n0 loss 0.97%",
+                                       "h0:n0 loss 1.06%"};
     uint64_t longest = 0;
 
-    start(1 + _i, (const char *[]){QUIET_RC, NULL});
+    start(1 + _i % 2, (const char *[]){QUIET_RC, NULL});
     wait_probes();
     rate_known();
-    fire("h0:n0 loss 1%");
+    fire(loss[_i / 2]);
     for (int k = 0; k < 2000; k++) {
         uint64_t took;
 
@@ -76,7 +79,8 @@ START_TEST(loss_costs_no_time_out)
         took = finish(1, BIG, 20 * RIG_S);
         longest = took > longest ? took : longest;
     }
-    ck_assert_msg(longest < 150 * RIG_MS, "%.3f ms", (double)longest / 1e6);
+    ck_assert_msg(longest < (_i % 2 ? 150 : 1000) * RIG_MS, "%.3f ms", (double)longest / 1e6);
+    ck_assert_uint_gt(rig->side[0].comm->fo.switches, 0);
     stop();
 }
 END_TEST
@@ -219,7 +223,7 @@ int main(void)
     tcase_add_checked_fixture(t, NULL, teardown);
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, a_glitch_costs_its_own_time, 0, 2 * GLITCHES);
-    tcase_add_loop_test(t, loss_costs_no_time_out, 0, 2);
+    tcase_add_loop_test(t, loss_costs_no_time_out, 0, 8);
     tcase_add_test(t, control_writes_stand_still_under_traffic);
     tcase_add_test(t, the_path_is_back_at_once);
     tcase_add_test(t, late_is_not_lost);

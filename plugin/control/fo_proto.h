@@ -34,7 +34,7 @@
 #include "probe/probe_gossip.h"
 #include "probe/probe_verdict.h"
 
-#define FO_PROTO_VERSION 5
+#define FO_PROTO_VERSION 6
 #define FO_MAX_NICS      IB_MAX_NICS
 #define FO_MAX_QPS       128 /* what NCCL takes */
 #define FO_NIC_NAME      24
@@ -196,6 +196,8 @@ struct fo_probe {
     char name[FO_NIC_NAME];
     uint32_t inband_qpn, inband_psn; /* of the queue pair for messages beside it; 0: none */
     uint32_t alt_qpn, alt_psn;       /* of the probe's second way; 0: none */
+    uint8_t alt_way;                 /* ... and the way; that of the first is addr.way */
+    uint16_t turn;                   /* of this choice of ways; probe_way.h */
 };
 
 struct fo_news_ok { /* the word that it answers */

@@ -134,7 +134,7 @@ static const struct fo_field probe_fields[] = {
     F(fo_probe, nic),     F(fo_probe, peer_nic),   F(fo_probe, flags),      F(fo_probe, inc),
     F(fo_probe, for_inc), ADDR(fo_probe, addr),    F(fo_probe, guid),       F(fo_probe, port),
     TEXT(fo_probe, name), F(fo_probe, inband_qpn), F(fo_probe, inband_psn), F(fo_probe, alt_qpn),
-    F(fo_probe, alt_psn)};
+    F(fo_probe, alt_psn), F(fo_probe, alt_way),    F(fo_probe, turn)};
 
 /* OPEN_UP has all but the last. */
 static const struct fo_field open_fields[] = {F(fo_open, dst), F(fo_open, src), F(fo_open, inc),
@@ -254,7 +254,7 @@ static int probe_valid(const union fo_body *b)
     return m->nic < FO_MAX_NICS && m->peer_nic < FO_MAX_NICS && m->inc != 0 &&
            m->port != PROBE_GOSSIP_PROCESS && m->inband_qpn <= FO_QPN_MAX &&
            m->inband_psn <= FO_QPN_MAX && m->alt_qpn <= FO_QPN_MAX && m->alt_psn <= FO_QPN_MAX &&
-           fo_mtu_valid(&m->addr);
+           m->addr.way <= IB_WAYS_MAX && m->alt_way <= IB_WAYS_MAX && fo_mtu_valid(&m->addr);
 }
 
 static int open_up_valid(const union fo_body *b)

@@ -339,6 +339,7 @@ struct r2_inst {
         struct probe_gossip *gossip;
         uint64_t origin;              /* of our reports: the first half of this process' name */
         struct r2_verdicts *verdicts; /* r2_verdict.h */
+        uint64_t way_at[IB_MAX_NICS]; /* of R2-F04 of each, watch's clock; r2_way_report.c. 0 */
         int crowded;                  /* logged that there are more peers than can be notified */
     } diagnosis; /* which part broke, and what the job knows of it; r2_locate.c, r2_gossip.c */
     struct {

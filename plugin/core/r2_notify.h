@@ -65,6 +65,9 @@ struct r2_subscriber {
     void (*on_nic)(struct r2_inst *inst, int nic, enum r2_nic_change change);
     /* A NIC pair. No gate held. */
     void (*on_pair)(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t ns);
+    /* The fabric swallows what takes way @way of a NIC pair, for @ns by now, while way @good
+     * answers: the NICs are well (probe/health/r2_ways.h). No gate held. */
+    void (*on_way)(struct r2_pair *pair, unsigned way, unsigned good, uint64_t ns);
     /* A peer's NICs take what is sent, and its process answers nothing. Gate held of a connection
      * to it. */
     void (*on_peer_silent)(struct r2_inst *inst, struct r2_peer *peer);

@@ -26,6 +26,7 @@ static const struct probe_code_info codes[PROBE_CODES] = {
     {"R2-G02", "slow beside the others",     "nic-or-path",           "check-nic-and-path",    "CONTACT_SUPPORT", PROBE_WARNING},
     {"R2-O01", "out-of-band channel lost",   "oob-channel",           "check-oob-network",     "NONE",            PROBE_WARNING},
     {"R2-C01", "option cannot be obeyed",    "configuration",         "correct-option",        "RESTART_APP",     PROBE_CRITICAL},
+    {"R2-F04", "one of the ways is silent",  "way",                   "check-switches",        "CONTACT_SUPPORT", PROBE_WARNING},
 };
 /* clang-format on */
 
@@ -224,6 +225,8 @@ int probe_line_full(char *buf, const struct probe_line *l)
     }
     add_time(&o, " since=", l->since_ms);
     add_text(&o, "how", l->how, VALUE_MAX);
+    add_text(&o, "flow", l->flow, 95);
+    add_text(&o, "back", l->back, 95);
     add_of(&o, "seen_by", l->seen_by, l->seen_of);
     if (l->stall_us != 0) {
         out_add(&o, " stall=%" PRIu64 ".%03ums", l->stall_us / 1000,

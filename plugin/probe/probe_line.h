@@ -27,6 +27,7 @@ enum probe_code {
                       */
     PROBE_CODE_O01,  /* out-of-band channel lost; not from a verdict */
     PROBE_CODE_C01,  /* option that cannot be obeyed; not from a verdict */
+    PROBE_CODE_F04,  /* one of the ways between two NICs is silent; not from a verdict */
     PROBE_CODES
 };
 
@@ -47,7 +48,7 @@ struct probe_code_info {
 const struct probe_code_info *probe_code_info(enum probe_code c);
 const char *probe_severity_name(enum probe_severity s); /* "info", "warning", "critical"; static */
 
-/* The code of a verdict on these facts. Never NONE, G02, O01, C01. */
+/* The code of a verdict on these facts. Never NONE, G02, O01, C01, F04. */
 enum probe_code probe_code_of(const struct probe_facts *f, const struct probe_verdict *v);
 
 enum probe_fate {
@@ -69,6 +70,7 @@ struct probe_line {
     const char *host, *nic, *pci;     /* of the component blamed; 48, 32, 16 bytes */
     const char *peer_host, *peer_nic; /* the other end of the pair; 48, 32 */
     const char *how;                  /* what was measured, parts joined by ','; 160 */
+    const char *flow, *back;          /* what a switch hashes, out and back; 95 each */
     const char *to;                   /* NICs that carry on, joined by ','; 80 */
     const char *job;                  /* "slurm:81233"; 48 */
     unsigned rail1;                   /* rail + 1 */

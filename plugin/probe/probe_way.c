@@ -2,6 +2,11 @@
 
 #include "base/r2_time.h"
 
+static bool is_way(unsigned way)
+{
+    return way > 0 && way <= IB_WAYS_MAX;
+}
+
 /* How much longer it is avoided. */
 static uint64_t avoided_for(const struct probe_ways *w, unsigned way, uint64_t now)
 {
@@ -14,12 +19,13 @@ void probe_ways_lost(struct probe_ways *w, unsigned way, uint64_t now)
 {
     uint64_t avoid;
 
-    if (way == 0 || way > IB_WAYS_MAX) {
+    if (!is_way(way)) {
         return;
     }
     avoid = w->way[way - 1].avoid;
     if (w->way[way - 1].lost_at == 0 || r2_elapsed(now, w->way[way - 1].lost_at) > 2 * avoid) {
         avoid = PROBE_WAY_AVOID_NS;
+        w->way[way - 1].silent = 0;
     } else if (r2_elapsed(now, w->way[way - 1].lost_at) >= avoid / 2) {
         avoid = r2_earlier(2 * avoid, PROBE_WAY_AVOID_MAX_NS);
     }
@@ -29,7 +35,31 @@ void probe_ways_lost(struct probe_ways *w, unsigned way, uint64_t now)
 
 bool probe_ways_avoids(const struct probe_ways *w, unsigned way, uint64_t now)
 {
-    return way > 0 && way <= IB_WAYS_MAX && avoided_for(w, way, now) > 0;
+    return is_way(way) && avoided_for(w, way, now) > 0;
+}
+
+bool probe_ways_on_silent(struct probe_ways *w, unsigned way, bool ever, uint64_t now)
+{
+    bool before = is_way(way) && w->way[way - 1].silent, avoids = probe_ways_avoids(w, way, now);
+
+    probe_ways_lost(w, way, now);
+    if (is_way(way) && avoids && !ever) {
+        w->way[way - 1].silent = 1;
+        return !before;
+    }
+    return false;
+}
+
+void probe_ways_on_answer(struct probe_ways *w, unsigned way)
+{
+    if (is_way(way)) {
+        w->way[way - 1].silent = 0;
+    }
+}
+
+bool probe_ways_is_silent(const struct probe_ways *w, unsigned way)
+{
+    return is_way(way) && w->way[way - 1].silent;
 }
 
 unsigned probe_ways_pick(const struct probe_ways *w, unsigned n, unsigned first, uint64_t now)
@@ -48,4 +78,12 @@ unsigned probe_ways_pick(const struct probe_ways *w, unsigned n, unsigned first,
         }
     }
     return best;
+}
+
+bool probe_way_yields(const struct probe_way_wish *ours, const struct probe_way_wish *theirs,
+                      bool first)
+{
+    int16_t later = (int16_t)(theirs->turn - ours->turn);
+
+    return is_way(ours->way[0]) && is_way(theirs->way[0]) && (later > 0 || (later == 0 && !first));
 }

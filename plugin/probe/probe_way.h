@@ -17,6 +17,7 @@ struct probe_ways {
     struct {
         uint64_t lost_at; /* 0: never */
         uint64_t avoid;   /* for so long since then */
+        bool silent;      /* it was found to be, and has not answered since */
     } way[IB_WAYS_MAX];   /* of way n at n - 1 */
 };
 
@@ -29,9 +30,35 @@ void probe_ways_lost(struct probe_ways *w, unsigned way, uint64_t now);
 bool probe_ways_avoids(const struct probe_ways *w, unsigned way, uint64_t now);
 
 /*
+ * A queue pair of the probe is silent over @way while the other one answers; @ever: it has answered
+ * before. One that has may have lost packets, and RC's refusal of the gap, of which there is one;
+ * one that never did, on a way that had lost something when it was made, tells that the way is
+ * silent. Returns whether it was not known to be.
+ */
+bool probe_ways_on_silent(struct probe_ways *w, unsigned way, bool ever, uint64_t now);
+/* A probe was answered over @way. */
+void probe_ways_on_answer(struct probe_ways *w, unsigned way);
+bool probe_ways_is_silent(const struct probe_ways *w, unsigned way);
+
+/*
  * A way of 1 to @n: the first that is not avoided, from (@first mod @n) + 1 on; where all are, the
  * one that is avoided for the shortest time from now. @n below 2: 0, the driver's choice.
  */
 unsigned probe_ways_pick(const struct probe_ways *w, unsigned n, unsigned first, uint64_t now);
+
+/* What an end of a NIC pair wants the pair's probes to go by: a way for each queue pair, and how
+ * often it, or the other end, has chosen before. */
+struct probe_way_wish {
+    uint16_t turn;
+    uint8_t way[2]; /* 0: the driver's choice */
+};
+
+/*
+ * Whether the end that wants @ours follows the one that wants @theirs, so that requests and
+ * acknowledgements of a probe have one label: the later choice holds; of two at once the one of the
+ * @first end, as both ends reckon it. An end that has no choice follows nobody, and nobody it.
+ */
+bool probe_way_yields(const struct probe_way_wish *ours, const struct probe_way_wish *theirs,
+                      bool first);
 
 #endif

@@ -23,6 +23,7 @@
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_verdict.h"
+#include "probe/diagnosis/r2_way_report.h"
 #include "probe/health/r2_counters.h"
 #include "probe/health/r2_inband.h"
 #include "probe/health/r2_load.h"
@@ -220,13 +221,9 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 /* --- birth and death --- */
 
 /* Who hears of facts (r2_notify.h), from the bottom of the folders to the top. */
-static const struct r2_subscriber *const subscribers[] = {&r2_locate_subscriber,
-                                                          &r2_gossip_subscriber,
-                                                          &r2_slow_subscriber,
-                                                          &r2_report_subscriber,
-                                                          &r2_host_share_subscriber,
-                                                          &r2_drain_subscriber,
-                                                          NULL};
+static const struct r2_subscriber *const subscribers[] = {
+    &r2_locate_subscriber, &r2_gossip_subscriber,     &r2_way_subscriber,   &r2_slow_subscriber,
+    &r2_report_subscriber, &r2_host_share_subscriber, &r2_drain_subscriber, NULL};
 
 /* The peer is held over the message, as over one of the channel's. */
 static void deliver(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len)
@@ -326,6 +323,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     }
     inst->oob->ops->name_get(inst->oob, &self);
     inst->diagnosis.origin = self.uuid[0];
+    inst->probing.connections = (unsigned)self.uuid[0]; /* processes take different ways first */
     if (inst->share.run_dir[0] && inst->cfg.board) {
         r2_host_share_open(inst, inst->share.run_dir);
     }

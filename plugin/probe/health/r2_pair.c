@@ -209,7 +209,7 @@ static void pair_done(struct ib_job *job)
 
 void r2_pair_join(struct r2_pair *pair)
 {
-    memcpy(pair->far.alt.way, pair->ways.lane, sizeof(pair->far.alt.way));
+    memcpy(pair->far.alt.way, pair->ways.wish.way, sizeof(pair->far.alt.way));
     submit(pair, R2_PAIR_JOIN, join_run);
 }
 

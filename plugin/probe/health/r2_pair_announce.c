@@ -49,9 +49,12 @@ static void send_state(struct r2_pair *pair)
                                   (pair->announce.back ? FO_PROBE_BACK : 0) |
                                   (pair->announce.works ? FO_PROBE_WORKS : 0));
         probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
+        b.probe.addr.way = pair->ways.wish.way[0];
+        b.probe.turn = pair->ways.wish.turn;
         if (pair->qp.lane[1].qp) {
             b.probe.alt_qpn = pair->qp.lane[1].qp->qp_num;
             b.probe.alt_psn = pair->qp.lane[1].psn;
+            b.probe.alt_way = pair->ways.wish.way[1];
         }
         b.probe.inband_qpn = pair->inband.qp ? pair->inband.qpn : 0;
         b.probe.inband_psn = pair->inband.psn;
@@ -174,6 +177,7 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
         pair->far.addr = m->addr;
         pair->far.alt.qpn = m->alt_qpn;
         pair->far.alt.psn = m->alt_psn;
+        r2_ways_on_wish(pair, &(struct probe_way_wish){m->turn, {m->addr.way, m->alt_way}});
         pair->carried.peer_qpn = m->inband_qpn;
         pair->carried.peer_psn = m->inband_psn;
         r2_pair_join(pair);

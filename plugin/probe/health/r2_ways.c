@@ -1,6 +1,9 @@
 #include "r2_ways.h"
 
+#include <string.h>
+
 #include "base/r2_log.h"
+#include "core/r2_notify.h"
 #include "r2_pair.h"
 #include "r2_pair_int.h"
 
@@ -30,6 +33,9 @@ unsigned r2_ways_pick(struct r2_comm *c, int p)
 void r2_ways_on_lost(struct r2_pair *pair, unsigned way)
 {
     probe_ways_lost(&pair->ways.known, way, pair->inst->watch.clock);
+    if (!probe_ways_is_silent(&pair->ways.known, way)) {
+        pair->ways.suspect = (uint8_t)way;
+    }
 }
 
 bool r2_ways_has_good(const struct r2_pair *pair)
@@ -40,10 +46,12 @@ bool r2_ways_has_good(const struct r2_pair *pair)
     return way && !probe_ways_avoids(&pair->ways.known, way, pair->inst->watch.clock);
 }
 
+/* --- the probe's two --- */
+
 /* The next way for @lane, not the one that the other has. */
-static uint8_t lane_next(const struct r2_pair *pair, int lane, unsigned n)
+static unsigned lane_next(const struct r2_pair *pair, int lane, unsigned n)
 {
-    const uint8_t *at = pair->ways.lane;
+    const uint8_t *at = pair->ways.wish.way;
     uint64_t clock = pair->inst->watch.clock;
     unsigned way = probe_ways_pick(&pair->ways.known, n, at[lane], clock);
 
@@ -51,25 +59,54 @@ static uint8_t lane_next(const struct r2_pair *pair, int lane, unsigned n)
         way = probe_ways_pick(&pair->ways.known, n, way, clock);
         way = way == at[!lane] ? at[!lane] % n + 1 : way;
     }
-    return (uint8_t)way;
+    return way;
+}
+
+static void choose(struct r2_pair *pair, int lane, unsigned way)
+{
+    pair->ways.wish.way[lane] = (uint8_t)way;
+    pair->ways.wish.turn++;
 }
 
 void r2_ways_begin_probe(struct r2_pair *pair)
 {
     unsigned n = r2_ways_count(pair->inst, pair->nic);
-    uint8_t *at = pair->ways.lane;
 
     pair->qp.two = n > 1 && !pair->ways.single;
     if (n < 2) {
-        at[0] = at[1] = 0;
-    } else if (at[0] == 0) {
-        at[0] = 1;
-        at[1] = (uint8_t)(1 + n / PROBE_QP_LANES);
+        memset(&pair->ways.wish, 0, sizeof(pair->ways.wish));
+    } else if (pair->ways.wish.way[0] == 0) {
+        choose(pair, 0, 1);
+        choose(pair, 1, 1 + n / PROBE_QP_LANES);
     } else if (pair->probe.last_ok == 0 || pair->ways.silent) { /* no answer over these */
-        at[0] = lane_next(pair, 0, n);
-        at[1] = lane_next(pair, 1, n);
+        choose(pair, 0, lane_next(pair, 0, n));
+        choose(pair, 1, lane_next(pair, 1, n));
     }
     pair->ways.silent = 0;
+}
+
+/* Whether this end's choice holds where both have chosen: ports differ, or queue pairs of one port
+ * do. Both ends answer differently. */
+static bool is_first(const struct r2_pair *pair)
+{
+    struct ib_addr here;
+    int differ;
+
+    ib_nic_addr_get(&pair->inst->nics, pair->nic, &here);
+    differ = memcmp(here.gid, pair->far.addr.port.gid, sizeof(here.gid));
+    return differ ? differ > 0
+                  : pair->qp.lane[0].qp && pair->qp.lane[0].qp->qp_num > pair->far.addr.qpn;
+}
+
+void r2_ways_on_wish(struct r2_pair *pair, const struct probe_way_wish *theirs)
+{
+    struct probe_way_wish *ours = &pair->ways.wish;
+
+    if (probe_way_yields(ours, theirs, is_first(pair))) {
+        ours->turn = theirs->turn;
+        ours->way[0] = theirs->way[0];
+        ours->way[1] = theirs->way[1] ? theirs->way[1] : ours->way[1];
+    }
 }
 
 void r2_ways_on_joined(struct r2_pair *pair)
@@ -80,28 +117,57 @@ void r2_ways_on_joined(struct r2_pair *pair)
     }
 }
 
-static bool has_one_out(const struct r2_pair *pair)
+/* Both queue pairs of the probe are there, and no verdict waits for them. */
+static bool has_two(const struct r2_pair *pair)
 {
-    return r2_pair_ready(pair) && !r2_pair_is_judged(pair) && pair->qp.lane[1].used &&
-           probe_qp_out(&pair->qp) > 0;
+    return r2_pair_ready(pair) && !r2_pair_is_judged(pair) && pair->qp.lane[1].used;
 }
 
-/* Lane @lane takes a better way, if there is one; the other stays where it is. */
-static void leave(struct r2_pair *pair, int lane, uint64_t clock)
+/* Queue pair @lane is made anew for way @way; the other one stays on its way. */
+static void ask_over(struct r2_pair *pair, int lane, unsigned way, uint64_t clock)
+{
+    pair->ways.next_at = clock + CHANGE_NS;
+    choose(pair, lane, way);
+    r2_pair_rebuild(pair);
+}
+
+/* A way that has lost a tail is asked, once nobody waits for the pair. */
+static void ask_suspect(struct r2_pair *pair, uint64_t clock)
 {
     const struct probe_lane *l = pair->qp.lane;
-    uint8_t way;
+    unsigned way = pair->ways.suspect;
 
-    r2_ways_on_lost(pair, l[lane].way);
-    way = lane_next(pair, lane, r2_ways_count(pair->inst, pair->nic));
-    if (probe_ways_avoids(&pair->ways.known, way, clock)) {
-        return; /* no other is any better */
+    if (way == 0 || clock < pair->ways.next_at || r2_pair_is_probing(pair) || pair->heal.interest) {
+        return;
     }
-    R2_INFO("NIC %s - NIC %u of %s: way %u is silent, way %u answers",
-            pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
-            pair->inst->oob->ops->peer_str(pair->peer->oob), l[lane].way, l[!lane].way);
-    pair->ways.lane[lane] = way;
-    r2_pair_rebuild(pair);
+    pair->ways.suspect = 0;
+    if (l[0].way == way || l[1].way == way) {
+        r2_pair_begin(pair, clock, 0);
+    } else {
+        ask_over(pair, l[0].answered < l[1].answered ? 0 : 1, way, clock);
+    }
+}
+
+/* Lane @lane is silent and the other one answers. */
+static void on_silent(struct r2_pair *pair, int lane, uint64_t clock)
+{
+    const struct probe_lane *l = pair->qp.lane;
+    unsigned way = l[lane].way, good = l[!lane].way, next;
+    bool known = probe_ways_is_silent(&pair->ways.known, way);
+
+    if (probe_ways_on_silent(&pair->ways.known, way, l[lane].answered != 0, clock)) {
+        R2_INFO("NIC %s - NIC %u of %s: way %u is silent, way %u answers",
+                pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
+                pair->inst->oob->ops->peer_str(pair->peer->oob), way, good);
+        R2_NOTIFY(pair->inst, on_way, pair, way, good, r2_elapsed(clock, l[lane].waits));
+    } else if (!known) {
+        ask_over(pair, lane, way, clock);
+        return;
+    }
+    next = lane_next(pair, lane, r2_ways_count(pair->inst, pair->nic));
+    if (!probe_ways_avoids(&pair->ways.known, next, clock)) {
+        ask_over(pair, lane, next, clock); /* else no other is any better */
+    }
 }
 
 void r2_ways_check_probe(struct r2_pair *pair, uint64_t clock)
@@ -109,16 +175,21 @@ void r2_ways_check_probe(struct r2_pair *pair, uint64_t clock)
     const struct probe_lane *l = pair->qp.lane;
     int silent;
 
-    if (!has_one_out(pair)) {
+    if (!has_two(pair)) {
+        return;
+    }
+    if (probe_qp_out(&pair->qp) == 0) {
+        probe_ways_on_answer(&pair->ways.known, l[0].answered ? l[0].way : 0);
+        probe_ways_on_answer(&pair->ways.known, l[1].answered ? l[1].way : 0);
+        ask_suspect(pair, clock);
         return;
     }
     if (!r2_pair_is_probing(pair)) {
         (void)probe_qp_poll(&pair->qp); /* what has failed fails the next probe */
     }
     silent = probe_qp_silent(&pair->qp, SILENT_NS);
-    if (silent >= 0 && clock >= pair->ways.change_at) {
-        pair->ways.change_at = clock + CHANGE_NS;
-        leave(pair, silent, clock);
+    if (silent >= 0 && clock >= pair->ways.next_at) {
+        on_silent(pair, silent, clock);
     } else if (silent < 0 && !r2_pair_is_probing(pair) && probe_qp_out(&pair->qp) > 0 &&
                r2_elapsed(clock, l[l[0].out < l[1].out].posted) >= AGAIN_NS) {
         r2_pair_begin(pair, clock, 0);

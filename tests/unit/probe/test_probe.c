@@ -549,6 +549,55 @@ START_TEST(choice_of_ways)
 }
 END_TEST
 
+/* One silence is lost packets, or may be; one on a queue pair made because of that is the way. */
+START_TEST(silence_of_ways)
+{
+    struct probe_ways w = {0};
+
+    ck_assert(!probe_ways_on_silent(&w, 0, false, S));
+    ck_assert(!probe_ways_on_silent(&w, IB_WAYS_MAX + 1, false, S));
+    ck_assert(!probe_ways_is_silent(&w, 0) && !probe_ways_is_silent(&w, IB_WAYS_MAX + 1));
+    ck_assert(!probe_ways_on_silent(&w, 3, false, 100 * S)); /* nothing was lost there before */
+    ck_assert(probe_ways_avoids(&w, 3, 101 * S));
+    ck_assert(!probe_ways_on_silent(&w, 3, true, 101 * S)); /* it has answered in between */
+    ck_assert(!probe_ways_is_silent(&w, 3));
+    ck_assert(probe_ways_on_silent(&w, 3, false, 102 * S));
+    ck_assert(!probe_ways_on_silent(&w, 3, false, 103 * S)); /* known */
+    ck_assert(probe_ways_is_silent(&w, 3) && !probe_ways_is_silent(&w, 4));
+    probe_ways_on_answer(&w, 3);
+    ck_assert(!probe_ways_is_silent(&w, 3));
+    ck_assert(probe_ways_on_silent(&w, 3, false, 104 * S));
+    probe_ways_lost(&w, 3, 3600 * S); /* long after: not known any more */
+    ck_assert(!probe_ways_is_silent(&w, 3));
+    probe_ways_lost(&w, 5, 3600 * S); /* a tail, and then the probe */
+    ck_assert(probe_ways_on_silent(&w, 5, false, 3601 * S));
+    ck_assert(!probe_ways_on_silent(&w, 6, false, 3601 * S));
+    ck_assert(!probe_ways_on_silent(&w, 6, false, 3700 * S)); /* avoided no more: the first again */
+}
+END_TEST
+
+/* Both ends come to the same ways, whoever hears of whom first. */
+START_TEST(wishes_for_ways)
+{
+    for (unsigned i = 0; i < 4096; i++) {
+        struct probe_way_wish a = {(uint16_t)(65530 + i % 12), {1 + i % 2, 5}},
+                              b = {(uint16_t)(65530 + i / 12 % 12), {2 + i % 3, 6}};
+        bool a_first = i & 1;
+        bool a_yields = probe_way_yields(&a, &b, a_first),
+             b_yields = probe_way_yields(&b, &a, !a_first);
+
+        ck_assert_int_eq(a_yields, !b_yields);
+        if (a.turn != b.turn) { /* the later choice, also where the number wraps */
+            ck_assert_int_eq(a_yields, (uint16_t)(b.turn - a.turn) < 32768);
+        } else {
+            ck_assert_int_eq(a_yields, !a_first);
+        }
+        b.way[0] = i & 2 ? 0 : IB_WAYS_MAX + 1; /* no choice; a number that no peer sends */
+        ck_assert(!probe_way_yields(&a, &b, a_first) && !probe_way_yields(&b, &a, !a_first));
+    }
+}
+END_TEST
+
 static void add_pure(Suite *s)
 {
     TCase *t = new_case(s, "pure");
@@ -556,6 +605,8 @@ static void add_pure(Suite *s)
     tcase_add_test(t, last_packet);
     tcase_add_test(t, labels_of_ways);
     tcase_add_test(t, choice_of_ways);
+    tcase_add_test(t, silence_of_ways);
+    tcase_add_test(t, wishes_for_ways);
     tcase_add_test(t, expected_time_of_what_is_outstanding);
     tcase_add_test(t, limits_cover_what_may_be_in_the_way);
     tcase_add_test(t, looks_back_off_and_start_anew);

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "plugin/core/r2_notify.h"
+#include "plugin/probe/diagnosis/r2_way_report.h"
 #include "plugin/probe/health/r2_load.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 #include "tests/fabric/verbs/fab_ibv.h"
@@ -43,6 +45,77 @@ static void spine(int k, const char *what)
 
     snprintf(text, sizeof(text), "rail 0 spine %d %s", k, what);
     ck_assert_msg(fab_inproc_fault(rig->f, text, err, sizeof(err)) == 0, "%s", err);
+}
+
+/* What each end says of ways, and where the one that it says is silent leads. */
+static struct {
+    unsigned n, way, good;
+    unsigned spines; /* bit per spine that a way which was said to be silent takes */
+    uint64_t ns;
+    char line[2][128];
+    unsigned codes; /* R2-F04 */
+} said[2];
+
+static int end_of(const struct r2_inst *inst)
+{
+    return inst == rig->side[1].inst;
+}
+
+static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t ns)
+{
+    int s = end_of(pair->inst);
+
+    said[s].n++;
+    said[s].way = way;
+    said[s].good = good;
+    said[s].ns = ns;
+    for (int i = 0; i < PROBE_QP_LANES; i++) {
+        const struct r2_pair *far = pair_of(!s, pair->nic);
+
+        if (pair->qp.lane[i].way == way) {
+            said[s].spines = 1u << fab_inproc_way(rig->f, fab_ibv_qp(pair->qp.lane[i].qp)) |
+                             1u << fab_inproc_way(rig->f, fab_ibv_qp(far->qp.lane[i].qp));
+        }
+    }
+}
+
+static void on_cause(struct r2_inst *inst, const struct r2_cause *cause)
+{
+    int s = end_of(inst);
+
+    if (strcmp(cause->code, "R2-F04") != 0) {
+        return;
+    }
+    said[s].codes++;
+    for (int i = 0; i < 2 && i < cause->n_evidence; i++) {
+        snprintf(said[s].line[i], sizeof(said[s].line[i]), "%s", cause->evidence[i]);
+    }
+}
+
+static void listen(void)
+{
+    static const struct r2_subscriber test = {.on_way = on_way, .on_cause = on_cause};
+    static const struct r2_subscriber *list[2][16];
+
+    memset(said, 0, sizeof(said));
+    for (int s = 0; s < 2; s++) {
+        int n = 0;
+
+        for (const struct r2_subscriber *const *t = rig->side[s].inst->subscribers; *t; t++) {
+            ck_assert_int_lt(n, 14);
+            list[s][n++] = *t;
+        }
+        list[s][n++] = &test;
+        list[s][n] = NULL;
+        rig->side[s].inst->subscribers = list[s];
+    }
+}
+
+/* The end that finds it first; the other one's queue pairs are made anew with it. */
+static int one_said(struct rig *r)
+{
+    (void)r;
+    return said[0].n || said[1].n;
 }
 
 static uint64_t dropped(int k)
@@ -114,6 +187,7 @@ START_TEST(a_silent_way)
     join((unsigned)(_i / SPINES));
     wait_probes();
     rate_known();
+    listen();
     hit = spine_of(0, 0) == k;
     spine(k, "blackhole");
     took = burst(16);
@@ -133,6 +207,95 @@ START_TEST(a_silent_way)
         ck_assert(r2_pair_ready(pair_of(s, 0)));
         ck_assert_uint_eq(pair_of(s, 0)->probe.silent_at, 0);
     }
+    ck_assert(!hit || rig_until(rig, one_said, 5 * RIG_S));
+    for (int s = 0; s < 2; s++) { /* the way is named, and no other */
+        ck_assert_uint_le(said[s].n, 1);
+        ck_assert(said[s].n == 0 || (said[s].spines >> k & 1));
+        ck_assert(said[s].n == 0 || said[s].ns >= 100 * RIG_MS);
+        ck_assert_uint_eq(said[s].n, said[s].codes);
+    }
+    no_pair_moved();
+    stop();
+}
+END_TEST
+
+/* The operator is told what the switches hash, both ways round; a way that loses a packet now and
+ * then, or one glitch, is not said to be silent. */
+START_TEST(the_flow_is_named)
+{
+    char flow[R2_WAY_FLOW], want[R2_WAY_FLOW + 32];
+    struct ib_addr addr[2];
+
+    fabric(2, FAB_HASH_PORTS, quiet);
+    join(2);
+    wait_probes();
+    rate_known();
+    listen();
+    spine(spine_of(0, 0), "blackhole");
+    burst(16);
+    ck_assert(rig_until(rig, one_said, 5 * RIG_S));
+    for (int s = 0; s < 2; s++) {
+        ib_nic_addr_get(&rig->side[s].inst->nics, 0, &addr[s]);
+    }
+    for (int s = 0; s < 2; s++) {
+        if (said[s].n == 0) {
+            continue;
+        }
+        ck_assert_uint_eq(said[s].way, 3);
+        r2_way_flow(flow, 3, addr[s].gid, addr[!s].gid);
+        snprintf(want, sizeof(want), "flow %s does not arrive, or", flow);
+        ck_assert_str_eq(said[s].line[0], want);
+        ck_assert_ptr_nonnull(strstr(flow, ">"));
+        r2_way_flow(flow, 3, addr[!s].gid, addr[s].gid);
+        snprintf(want, sizeof(want), "flow %s back does not", flow);
+        ck_assert_str_eq(said[s].line[1], want);
+    }
+    stop();
+}
+END_TEST
+
+START_TEST(a_flow_in_words)
+{
+    static const uint8_t v4[2][16] = {{[10] = 0xff, [11] = 0xff, 10, 0, 0, 1},
+                                      {[10] = 0xff, [11] = 0xff, 192, 168, 200, 254}};
+    static const uint8_t v6[2][16] = {{0xfd, 0x00, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0,
+                                       0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc},
+                                      {0xfe, 0x80, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0,
+                                       0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc}};
+    char flow[R2_WAY_FLOW], want[R2_WAY_FLOW];
+
+    r2_way_flow(flow, 1, v4[0], v4[1]);
+    snprintf(want, sizeof(want), "10.0.0.1:%u>192.168.200.254:4791",
+             ib_way_udp_port(ib_way_label(1, v4[1], v4[0])));
+    ck_assert_str_eq(flow, want);
+    r2_way_flow(flow, 8, v6[0], v6[1]);
+    snprintf(want, sizeof(want),
+             "[fd00:1234:5678:9abc:def0:1234:5678:9abc]:%u>"
+             "[fe80:1234:5678:9abc:def0:1234:5678:9abc]:4791",
+             ib_way_udp_port(ib_way_label(8, v6[0], v6[1])));
+    ck_assert_str_eq(flow, want); /* whole */
+}
+END_TEST
+
+/* A way of the probe that loses packets, and with them RC's refusals of the gap, has
+ * queue pairs that are silent now and then; it is not. */
+START_TEST(lossy_is_not_silent)
+{
+    unsigned made;
+
+    fabric(2, FAB_HASH_PORTS, quiet);
+    join(2);
+    wait_probes();
+    listen();
+    made = pair_of(0, 0)->ways.wish.turn;
+    spine(fab_inproc_way(rig->f, fab_ibv_qp(pair_of(0, 0)->qp.lane[_i].qp)), "loss 4%");
+    for (int i = 0; i < 4000; i++) {
+        rig_enter(&rig->side[0]);
+        r2_pair_send_probe(pair_of(0, 0), rig->side[0].inst->watch.clock, 0);
+        rig_run(rig, 50 * RIG_MS);
+    }
+    ck_assert_uint_gt(pair_of(0, 0)->ways.wish.turn, made); /* one was, and was asked again */
+    ck_assert_uint_eq(said[0].n + said[1].n, 0);
     no_pair_moved();
     stop();
 }
@@ -208,14 +371,16 @@ START_TEST(the_probe_leaves_a_silent_way)
     wait_probes();
     k = fab_inproc_way(rig->f, fab_ibv_qp(pair_of(0, 0)->qp.lane[_i].qp));
     spine(k, "blackhole");
-    for (int i = 0; i < 8; i++) { /* somebody asks */
+    for (int i = 0; i < 24; i++) { /* somebody asks */
         rig_enter(&rig->side[0]);
         r2_pair_send_probe(pair_of(0, 0), rig->side[0].inst->watch.clock, 0);
         rig_run(rig, 100 * RIG_MS);
     }
-    ck_assert(pair_of(0, 0)->ways.lane[_i] != (_i ? 5 : 1) ||
-              pair_of(1, 0)->ways.lane[_i] != (_i ? 5 : 1));
-    ck_assert_uint_eq(pair_of(0, 0)->ways.lane[!_i], _i ? 1 : 5);
+    for (int s = 0; s < 2; s++) { /* both ends alike */
+        ck_assert_uint_ne(pair_of(s, 0)->qp.lane[_i].way, _i ? 5 : 1);
+        ck_assert_uint_eq(pair_of(s, 0)->qp.lane[!_i].way, _i ? 1 : 5);
+        ck_assert_uint_eq(pair_of(s, 0)->qp.lane[_i].way, pair_of(!s, 0)->qp.lane[_i].way);
+    }
     ck_assert(probe_ways_avoids(&pair_of(0, 0)->ways.known, (unsigned)(_i ? 5 : 1),
                                 rig->side[0].inst->watch.clock) ||
               probe_ways_avoids(&pair_of(1, 0)->ways.known, (unsigned)(_i ? 5 : 1),
@@ -500,6 +665,15 @@ static Suite *suite(void)
     tcase_add_test(t, tail_probes_are_no_messages);
     tcase_add_loop_test(t, one_queue_pair_is_enough, 0, 2);
     tcase_add_loop_test(t, a_queue_pair_of_two_breaks, 0, 2 * PROBE_QP_LANES);
+    suite_add_tcase(s, t);
+    t = tcase_create("flow");
+    tcase_add_checked_fixture(t, NULL, teardown);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, the_flow_is_named);
+    tcase_add_loop_test(t, lossy_is_not_silent, 0, PROBE_QP_LANES);
+    suite_add_tcase(s, t);
+    t = tcase_create("words");
+    tcase_add_test(t, a_flow_in_words);
     suite_add_tcase(s, t);
     return s;
 }

@@ -34,7 +34,7 @@
 
 /* What may be blamed. The first is the truth of a case without a fault, and a process that says
  * nothing. */
-enum mx_blame { MX_NOTHING, MX_NIC, MX_LINK, MX_PATH, MX_PROCESS, MX_UNKNOWN, MX_BLAMES };
+enum mx_blame { MX_NOTHING, MX_NIC, MX_LINK, MX_PATH, MX_PROCESS, MX_WAY, MX_UNKNOWN, MX_BLAMES };
 const char *mx_blame_name(enum mx_blame b);
 
 enum mx_kind {
@@ -53,6 +53,7 @@ enum mx_kind {
     MX_SLOW,
     MX_LOSS,
     MX_CALM,
+    MX_SPINE, /* of a fabric that has several; elsewhere CALM */
     MX_KINDS
 };
 
@@ -62,10 +63,12 @@ struct mx_case {
     int host, nic; /* where; of a process: its host */
     int far;       /* other host of a path; -1 */
     int crossrail; /* rails reach each other */
+    int spine;     /* SPINE: which, of rail nic */
+    int met;       /* SPINE: it has swallowed packets; if not, nobody can know */
 };
 
-/* Which case @seed is: kinds come in turn, places at random. Rails are apart. */
-void mx_case_draw(struct mx_case *c, uint64_t seed, int hosts, int nics);
+/* Which case @seed is: kinds come in turn, places at random. Rails are apart, with @spines each. */
+void mx_case_draw(struct mx_case *c, uint64_t seed, int hosts, int nics, int spines);
 const char *mx_kind_name(enum mx_kind k);
 enum mx_blame mx_case_blame(const struct mx_case *c);
 /* "hang h1:n0", "path h0:n1 h2:n1" */
@@ -118,7 +121,7 @@ int mx_ways_make(const char *path);
 struct mx_opts {
     const char *build, *dir; /* programs; logs */
     const char *json;
-    int hosts, nics, crossrail, verbose;
+    int hosts, nics, spines, crossrail, verbose;
     uint64_t seeds, from;
     int window_ms; /* how long a case without a fault is watched */
     int limit_ms;  /* how long a verdict is waited for */
@@ -178,6 +181,8 @@ int mx_job_start(struct mx_job *j);
 void mx_job_stop(struct mx_job *j);
 /* A fault, which must arrive at every port that it names. */
 int mx_job_fault(struct mx_job *j, const char *text);
+/* Packets that spine @k of rail @rail has swallowed so far. */
+uint64_t mx_job_swallowed(const struct mx_job *j, int rail, int k);
 /* Waits until every connection has carried messages, no path is down anywhere and every NIC has
  * carried new traffic. -1: not within the limit. */
 int mx_job_well(struct mx_job *j, uint64_t limit);

@@ -33,7 +33,7 @@ static int softfab(struct mx_job *j, char *const argv[])
 
 int mx_job_up(struct mx_job *j, const struct mx_opts *o)
 {
-    char hosts[16], nics[16], path[SEG_PATH_MAX];
+    char hosts[16], nics[16], spines[16], path[SEG_PATH_MAX];
     char *argv[] = {"softfab",
                     "up",
                     "--name",
@@ -44,6 +44,8 @@ int mx_job_up(struct mx_job *j, const struct mx_opts *o)
                     nics,
                     "--rate",
                     "40MB/s",
+                    "--spines",
+                    spines,
                     o->crossrail ? "--crossrail" : NULL,
                     NULL};
 
@@ -51,6 +53,7 @@ int mx_job_up(struct mx_job *j, const struct mx_opts *o)
     snprintf(j->name, sizeof(j->name), "matrix%d", (int)getpid());
     snprintf(hosts, sizeof(hosts), "%d", o->hosts);
     snprintf(nics, sizeof(nics), "%d", o->nics);
+    snprintf(spines, sizeof(spines), "%d", o->spines);
     if (softfab(j, argv) != 0 ||
         seg_dir_path(j->name, path, sizeof(path), j->why, sizeof(j->why)) != 0 ||
         seg_file_open(&j->map, path, j->why, sizeof(j->why)) != 0) {
@@ -121,7 +124,7 @@ int mx_job_fault(struct mx_job *j, const char *text)
         for (int n = 0; n < j->o->nics; n++) {
             struct seg_nic *nic = seg_nic_at(j->map.seg, h, n);
 
-            if (!fab_ports_has(fab_ports(f.host, f.nic), h, n)) {
+            if (f.at == FAB_AT_SPINE || !fab_ports_has(fab_ports(f.host, f.nic), h, n)) {
                 continue;
             }
             if (atomic_load(&nic->fault_seq) == before[h][n]) {
@@ -131,6 +134,11 @@ int mx_job_fault(struct mx_job *j, const char *text)
         }
     }
     return 0;
+}
+
+uint64_t mx_job_swallowed(const struct mx_job *j, int rail, int k)
+{
+    return atomic_load(&j->map.seg->rail[rail].spine[k].dropped);
 }
 
 void mx_blamed(struct mx_job *j, const char *who, const char *far)

@@ -40,7 +40,9 @@ static enum mx_blame blame_of(const char *code)
     case 'L':
         return MX_LINK;
     case 'F':
-        return strncmp(code, "F03", 3) == 0 ? MX_UNKNOWN : MX_PATH;
+        return strncmp(code, "F03", 3) == 0   ? MX_UNKNOWN
+               : strncmp(code, "F04", 3) == 0 ? MX_WAY
+                                              : MX_PATH;
     case 'P':
         return MX_PROCESS;
     default:

@@ -23,13 +23,14 @@ static void usage(FILE *out)
 {
     fprintf(
         out,
-        "usage: r2_matrix [--seeds N] [--from S] [--seed S] [--hosts H] [--nics N] [--crossrail] [--json FILE] [--dir DIR] "
+        "usage: r2_matrix [--seeds N] [--from S] [--seed S] [--hosts H] [--nics N] [--spines N] [--crossrail] [--json FILE] [--dir DIR] "
         "[--verbose]\n"
-        "  --seeds N      cases S .. S+N-1 (15: one of each kind); a case's kind is its seed modulo the number of "
+        "  --seeds N      cases S .. S+N-1 (16: one of each kind); a case's kind is its seed modulo the number of "
         "kinds\n"
         "  --seed S       one case\n"
         "  --hosts H      2 to %d (3); with two, cable, path and switch cannot be told apart unless rails reach each other\n"
         "  --nics N       1 to %d (2) on each host\n"
+        "  --spines N     ways between two ports of a rail, 1 to %d (8)\n"
         "  --crossrail    rails reach each other\n"
         "  --window MS    how long a case without a fault is watched (1000)\n"
         "  --limit MS     how long a verdict is waited for (5000)\n"
@@ -39,7 +40,7 @@ static void usage(FILE *out)
         "Last line: N passed, N failed. A verdict that blames what is not broken fails; so does a fault that "
         "nobody tells though somebody could,\n"
         "a process that leaves such a one undecided, and one that does not hear of it.\n",
-        MX_HOSTS, MX_NICS);
+        MX_HOSTS, MX_NICS, FAB_MAX_SPINES);
 }
 
 static long number(const char *name, const char *text, long min, long max)
@@ -74,6 +75,9 @@ static int option_take(struct mx_opts *o, int c)
         return 0;
     case 'N':
         o->nics = (int)number("nics", optarg, 1, MX_NICS);
+        return 0;
+    case 'S':
+        o->spines = (int)number("spines", optarg, 1, FAB_MAX_SPINES);
         return 0;
     case 'x':
         o->crossrail = 1;
@@ -152,14 +156,14 @@ static int campaign(const struct mx_opts *o)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seeds", 1, NULL, 'n'},     {"from", 1, NULL, 'f'},    {"seed", 1, NULL, 's'},
-        {"hosts", 1, NULL, 'H'},     {"nics", 1, NULL, 'N'},    {"window", 1, NULL, 'w'},
-        {"limit", 1, NULL, 'L'},     {"json", 1, NULL, 'j'},    {"dir", 1, NULL, 'd'},
-        {"crossrail", 0, NULL, 'x'}, {"verbose", 0, NULL, 'v'}, {"list", 0, NULL, 'l'},
-        {"help", 0, NULL, 'h'},      {NULL, 0, NULL, 0}};
+        {"seeds", 1, NULL, 'n'},  {"from", 1, NULL, 'f'},      {"seed", 1, NULL, 's'},
+        {"hosts", 1, NULL, 'H'},  {"nics", 1, NULL, 'N'},      {"window", 1, NULL, 'w'},
+        {"limit", 1, NULL, 'L'},  {"json", 1, NULL, 'j'},      {"dir", 1, NULL, 'd'},
+        {"spines", 1, NULL, 'S'}, {"crossrail", 0, NULL, 'x'}, {"verbose", 0, NULL, 'v'},
+        {"list", 0, NULL, 'l'},   {"help", 0, NULL, 'h'},      {NULL, 0, NULL, 0}};
     static char self[PATH_MAX], dir[PATH_MAX + 16];
     struct mx_opts o = {
-        .hosts = 3, .nics = 2, .seeds = MX_KINDS, .window_ms = 1000, .limit_ms = 5000};
+        .hosts = 3, .nics = 2, .spines = 8, .seeds = MX_KINDS, .window_ms = 1000, .limit_ms = 5000};
     struct sigaction sa = {.sa_handler = on_signal};
     int c;
 

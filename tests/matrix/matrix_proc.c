@@ -149,7 +149,9 @@ static void line_take(struct mx_job *j, int i, const char *line)
             if (v.blame == MX_PATH && v.far_host >= 0) {
                 snprintf(far, sizeof(far), "h%d fab%d", v.far_host, v.far_nic);
             }
-            mx_blamed(j, who, far);
+            if (v.blame != MX_WAY) { /* that it is good again is not said */
+                mx_blamed(j, who, far);
+            }
         }
         if (j->o->verbose) {
             printf("    h%d: %s\n", i, strstr(line, "NET/R2"));

@@ -43,12 +43,12 @@ void mx_tally_sum(const struct mx_tally *t, const struct mx_case *c, unsigned sp
         s->cell[k][MX_NOTHING] += n == 0 && (speaks >> i & 1);
         any += n;
     }
-    s->silent[k] += broken && any == 0;
+    s->silent[k] += broken && any == 0 && (k != MX_SPINE || c->met);
     s->missed[k] += broken && t->right == 0 && mx_case_can_tell(c);
     if (first == 0) {
         return;
     }
-    s->not_informed[k] += (unsigned)__builtin_popcount(speaks & ~informed);
+    s->not_informed[k] += k == MX_SPINE ? 0 : (unsigned)__builtin_popcount(speaks & ~informed);
     s->timed[k]++;
     s->first_ns[k] += first;
     s->first_max[k] = first > s->first_max[k] ? first : s->first_max[k];
@@ -157,8 +157,8 @@ int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out)
 
     fprintf(
         out,
-        "{\"schema\": \"r2-matrix-1\", \"hosts\": %d, \"nics\": %d, \"crossrail\": %s, \"from\": %llu, \"seeds\": %llu,\n \"confusion\": [",
-        o->hosts, o->nics, o->crossrail ? "true" : "false", (unsigned long long)o->from,
+        "{\"schema\": \"r2-matrix-1\", \"hosts\": %d, \"nics\": %d, \"spines\": %d, \"crossrail\": %s, \"from\": %llu, \"seeds\": %llu,\n \"confusion\": [",
+        o->hosts, o->nics, o->spines, o->crossrail ? "true" : "false", (unsigned long long)o->from,
         (unsigned long long)o->seeds);
     for (int k = 0; k < MX_KINDS; k++) {
         if (s->cases[k] == 0) {

@@ -5,8 +5,8 @@
 
 #include "tests/fabric/model/fab_rng.h"
 
-static const char *const blames[MX_BLAMES] = {"nothing", "NIC",     "link",
-                                              "path",    "process", "unknown"};
+static const char *const blames[MX_BLAMES] = {"nothing", "NIC", "link",   "path",
+                                              "process", "way", "unknown"};
 
 static const struct {
     const char *name;
@@ -36,6 +36,7 @@ static const struct {
     [MX_SLOW] = {"congestion", MX_NOTHING, {"rate 3MB/s"}, 0, 0},
     [MX_LOSS] = {"loss 1 %", MX_NOTHING, {"loss 1%"}, 0, 0},
     [MX_CALM] = {"nothing", MX_NOTHING, {NULL}, 0, 0},
+    [MX_SPINE] = {"spine silent", MX_WAY, {"blackhole"}, 0, 0},
 };
 
 const char *mx_blame_name(enum mx_blame b)
@@ -48,7 +49,7 @@ const char *mx_kind_name(enum mx_kind k)
     return (unsigned)k < MX_KINDS ? kinds[k].name : "?";
 }
 
-void mx_case_draw(struct mx_case *c, uint64_t seed, int hosts, int nics)
+void mx_case_draw(struct mx_case *c, uint64_t seed, int hosts, int nics, int spines)
 {
     struct fab_rng r = {seed * 0x9e3779b97f4a7c15ull + 0x6d78};
 
@@ -59,6 +60,10 @@ void mx_case_draw(struct mx_case *c, uint64_t seed, int hosts, int nics)
     c->nic = (int)(fab_rng_next(&r) % (unsigned)nics);
     if (c->kind == MX_PATH_CUT) {
         c->far = (c->host + 1 + (int)(fab_rng_next(&r) % (unsigned)(hosts - 1))) % hosts;
+    } else if (c->kind == MX_SPINE && spines > 1) {
+        c->spine = (int)(fab_rng_next(&r) % (unsigned)spines);
+    } else if (c->kind == MX_SPINE) {
+        c->kind = MX_CALM;
     }
 }
 
@@ -80,6 +85,9 @@ void mx_case_name(const struct mx_case *c, char *out, size_t len)
         break;
     case MX_PLANE_CUT:
         snprintf(out + n, len - (size_t)n, " n%d", c->nic);
+        break;
+    case MX_SPINE:
+        snprintf(out + n, len - (size_t)n, " rail %d spine %d", c->nic, c->spine);
         break;
     case MX_PATH_CUT:
         snprintf(out + n, len - (size_t)n, " h%d:n%d h%d:n%d", c->host, c->nic, c->far, c->nic);
@@ -103,6 +111,8 @@ const char *mx_case_fault(const struct mx_case *c, int i, char out[48])
         snprintf(out, 48, "*:n%d cut *:n%d", c->nic, c->nic);
     } else if (c->kind == MX_PATH_CUT) {
         snprintf(out, 48, "h%d:n%d cut h%d:n%d", c->host, c->nic, c->far, c->nic);
+    } else if (c->kind == MX_SPINE) {
+        snprintf(out, 48, "rail %d spine %d %s", c->nic, c->spine, what);
     } else {
         snprintf(out, 48, "h%d:n%d %s", c->host, c->nic, what);
     }
@@ -118,6 +128,9 @@ int mx_case_can_tell(const struct mx_case *c)
 {
     if (c->kind == MX_STOPPED && c->nics < 2) {
         return 0; /* its only NIC, and the channel may ride on it */
+    }
+    if (c->kind == MX_SPINE) {
+        return c->met;
     }
     return c->hosts > 2 || !kinds[c->kind].needs_third ||
            (c->crossrail && c->nics > 1 && c->kind != MX_STOPPED);
@@ -167,6 +180,8 @@ enum mx_judgement mx_judge(const struct mx_case *c, const struct mx_verdict *v)
         return is_path(c, v) ? MX_RIGHT : MX_WRONG;
     case MX_PROCESS:
         return v->host == c->host ? MX_RIGHT : MX_WRONG;
+    case MX_WAY: /* between whichever hosts: all of them use it. Across rails it is the lower's */
+        return v->nic == c->nic || (c->crossrail && v->far_nic == c->nic) ? MX_RIGHT : MX_WRONG;
     default:
         return MX_RIGHT;
     }

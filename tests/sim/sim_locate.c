@@ -159,7 +159,7 @@ void sim_locate_start(struct sim *s)
         return;
     }
     mx_case_draw(&s->located, s->p.cut_path ? s->seed * MX_KINDS + MX_PATH_CUT : s->seed,
-                 s->p.procs, s->p.nics);
+                 s->p.procs, s->p.nics, 1);
     s->located.nic = busy_rail(s);
     s->located.crossrail = s->p.crossrail;
     if (s->located.kind == MX_STOPPED) { /* the simulation's threads all run */

@@ -13,7 +13,7 @@
 #include "probe/probe_line.h"
 #include "r2_verdict.h"
 
-#define ROCE_PORT 4791 /* IBTA annex A17: the UDP destination port */
+#define ROCE_PORT 4791         /* IBTA annex A17: the UDP destination port */
 #define QUIET_NS  R2_MS(10000) /* one warning of a NIC in that time; the others are INFO */
 
 static void print_addr(char *out, size_t room, const uint8_t gid[16], unsigned port)

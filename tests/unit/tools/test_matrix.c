@@ -174,16 +174,53 @@ START_TEST(every_kind_is_drawn_inside_the_fabric)
         struct fab_fault f;
         struct mx_case c;
 
-        mx_case_draw(&c, seed, 2 + (int)(seed % 3), 1 + (int)(seed % 4));
+        mx_case_draw(&c, seed, 2 + (int)(seed % 3), 1 + (int)(seed % 4), 8);
         seen |= 1u << c.kind;
         ck_assert(c.host >= 0 && c.host < c.hosts && c.nic >= 0 && c.nic < c.nics);
         ck_assert(c.kind != MX_PATH_CUT || (c.far != c.host && c.far >= 0 && c.far < c.hosts));
         for (int i = 0; mx_case_fault(&c, i, text); i++) {
             ck_assert_int_eq(fab_fault_parse(text, &f, NULL, 0), 0);
             ck_assert(fab_fault_fits(&f, c.hosts, c.nics));
+            ck_assert(c.kind != MX_SPINE || (f.nic == c.nic && f.spine == c.spine));
         }
+        ck_assert(c.kind != MX_SPINE || (c.spine >= 0 && c.spine < 8));
     }
     ck_assert_uint_eq(seen, (1u << MX_KINDS) - 1);
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        struct mx_case c;
+
+        mx_case_draw(&c, seed, 2, 2, 1); /* one way: nothing can fail alone there */
+        ck_assert_int_ne(c.kind, MX_SPINE);
+    }
+}
+END_TEST
+
+/* Whose packets it swallows is its rail's; of what has swallowed nothing nobody can know. */
+START_TEST(a_spine)
+{
+    struct mx_case c = {.kind = MX_SPINE, .hosts = 3, .nics = 3, .host = 0, .nic = 2, .far = -1};
+    struct mx_verdict right = {MX_WAY, 1, 2, 2, 2}, rail = {MX_WAY, 1, 1, 2, 1},
+                      nic = {MX_NIC, 1, 2, -1, -1}, path = {MX_PATH, 1, 2, 2, 2};
+    struct mx_sums s = {0};
+    struct mx_tally t = {0};
+
+    ck_assert_int_eq(mx_judge(&c, &right), MX_RIGHT);
+    ck_assert_int_eq(mx_judge(&c, &rail), MX_WRONG);
+    ck_assert_int_eq(mx_judge(&c, &nic), MX_WRONG);
+    ck_assert_int_eq(mx_judge(&c, &path), MX_WRONG);
+    mx_tally_sum(&t, &c, 7, 0, 0, 0, &s);
+    ck_assert_uint_eq(mx_sums_bad(&s), 0);
+    c.met = 1;
+    mx_tally_sum(&t, &c, 7, 0, 0, 0, &s);
+    ck_assert_uint_eq(s.silent[MX_SPINE], 1);
+    ck_assert_uint_eq(s.missed[MX_SPINE], 1);
+    memset(&s, 0, sizeof(s));
+    mx_tally_add(&t, &c, 1, &right);
+    mx_tally_sum(&t, &c, 7, 2, 10, 10, &s);
+    ck_assert_uint_eq(mx_sums_bad(&s), 0); /* one knows: no news goes round */
+    mx_tally_add(&t, &c, 1, &nic);
+    mx_tally_sum(&t, &c, 7, 2, 10, 10, &s);
+    ck_assert_uint_eq(s.wrong[MX_SPINE], 1);
 }
 END_TEST
 
@@ -209,6 +246,9 @@ START_TEST(lines_are_read)
         {"WARN NET/R2 : R2-P01 host=h2 nic=- blame=process",
          MX_SAID_VERDICT,
          {MX_PROCESS, 2, -1, -1, -1}},
+        {"WARN NET/R2 : R2-F04 host=h0 nic=fab1 peer=h2:fab1 rail=1 blame=way how=way-3:silent",
+         MX_SAID_VERDICT,
+         {MX_WAY, 0, 1, 2, 1}},
         {"WARN NET/R2 : R2-F03 host=h2 nic=fab0 blame=unknown",
          MX_SAID_VERDICT,
          {MX_UNKNOWN, 2, 0, -1, -1}},
@@ -258,6 +298,7 @@ int main(void)
     tcase_add_test(t, a_switch_that_all_passes_is_the_link);
     tcase_add_test(t, two_hosts_cannot_tell_all);
     tcase_add_test(t, every_kind_is_drawn_inside_the_fabric);
+    tcase_add_test(t, a_spine);
     tcase_add_test(t, lines_are_read);
     suite_add_tcase(s, t);
     r = srunner_create(s);

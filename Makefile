@@ -294,7 +294,7 @@ $(DROPIN): $(call obj,$(MODEL_SRC) $(SHM_SRC)) tests/fabric/shm/libibverbs.map
 # The Soft-RoCE lab (tests/lab/README.md). What runs inside its VMs uses the libraries of this machine, which the VMs see.
 LAB_BIN := $(addprefix $(B)/lab/,lab_switch lab_agent lab_nic lab_trigger lab_ctl)
 lab_obj = $(call obj,$(patsubst %,tests/lab/lab_%.c,$(1)))
-$(B)/lab/lab_switch: $(call lab_obj,switch switch_port impair watch util)
+$(B)/lab/lab_switch: $(call lab_obj,switch switch_port spine impair watch util)
 $(B)/lab/lab_agent: $(call lab_obj,agent agent_trigger session job explain netif watch wire util)
 $(B)/lab/lab_nic: $(call lab_obj,nic netif util)
 $(B)/lab/lab_trigger: $(call lab_obj,trigger util)
@@ -306,7 +306,7 @@ $(LAB_BIN):
 .PHONY: lab-bins lab-up lab-down
 lab-bins: $(LAB_BIN)
 # The switch without VMs.
-$(B)/lab/lab_switch_test: $(call lab_obj,switch_test impair util) $(B)/lab/lab_switch
+$(B)/lab/lab_switch_test: $(call lab_obj,switch_test spine impair util) $(B)/lab/lab_switch
 	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt
 HOSTS ?= 2
 lab-up:

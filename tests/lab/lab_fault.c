@@ -312,7 +312,7 @@ static const struct lab_fault_row rows[] = {
     {"cut", T_PORTS, 0, 1, impair_inject, NULL,
      "HOST:NIC [both|in|out]     the switch drops all, nobody is told"},
     {"heal", T_PORTS, 0, 0, impair_inject, NULL,
-     "HOST:NIC                   the switch impairs this NIC no more (cut, heal: also h0:n1-h2:n1, rail1)"},
+     "HOST:NIC                   the switch impairs this NIC no more (cut, heal: also h0:n1-h2:n1, rail1, rail1/3, rail1/most)"},
     {"loss", T_PORTS, 1, 2, impair_inject, NULL,
      "HOST:NIC PERCENT [DIR]     the switch drops some"},
     {"dup", T_PORTS, 1, 2, impair_inject, NULL,

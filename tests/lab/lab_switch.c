@@ -12,8 +12,12 @@
  *   h0:n1-h2:n1 cut [both|out|in], heal            what passes between these two ports; out: from
  *                                                  the first to the second
  *   rail1 cut, heal                                between any two ports of a rail
- *   reset                                          every port healthy
- *   show [PORT]                                    state and counters
+ *   rail1/3 cut, heal                              what takes spine 3 of a rail (lab_spine.h);
+ *                                                  rail1/most cut: of the spine that most frames
+ *                                                  have taken
+ *   reset                                          every port and spine healthy, their frames
+ *                                                  counted anew
+ *   show [PORT]                                    state and counters; without PORT of spines, too
  */
 #include "tests/lab/lab_switch.h"
 
@@ -91,6 +95,16 @@ static void command_show(struct client *c, const char *name)
         answer(c, text);
         shown++;
     }
+    for (int rail = 0; rail < LAB_RAILS && name == NULL; rail++) {
+        for (k = 0; k < LAB_SPINES; k++) {
+            const struct lab_spine *s = &lab_sw.spine[rail][k];
+
+            snprintf(text, sizeof(text), "rail%d/%d frames=%llu dropped=%llu state: %s\n", rail, k,
+                     (unsigned long long)s->frames, (unsigned long long)s->dropped,
+                     s->cut ? "cut" : "healthy");
+            answer(c, text);
+        }
+    }
     answer(c, shown > 0 ? "ok\n" : "error no such port\n");
 }
 
@@ -130,24 +144,64 @@ static struct lab_port *port_find(const char *name, size_t len)
     return NULL;
 }
 
-/* Two ports, or a rail: NULL when @word was taken, else what is wrong. */
+/* "K" or "most": a spine of @rail; -1: neither. */
+static int spine_find(long rail, const char *text)
+{
+    const struct lab_spine *s = lab_sw.spine[rail];
+    long k;
+    int most = 0;
+
+    if (strcmp(text, "most") == 0) {
+        for (int i = 1; i < LAB_SPINES; i++) {
+            most = s[i].frames > s[most].frames ? i : most;
+        }
+        return most;
+    }
+    return lab_number_parse(text, 0, LAB_SPINES - 1, &k) == 0 ? (int)k : -1;
+}
+
+/* railN, or railN/K: NULL when it was taken, else what is wrong. */
+static const char *rail_set(char *name, bool cut)
+{
+    char *slash = strchr(name, '/');
+    long rail;
+    int k;
+
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    if (lab_number_parse(name + strlen("rail"), 0, LAB_RAILS - 1, &rail) != 0) {
+        return "a rail, such as rail1";
+    }
+    if (slash == NULL) {
+        segment_cut((int)rail, NULL, cut);
+        return NULL;
+    }
+    k = spine_find(rail, slash + 1);
+    if (k < 0) {
+        return "a spine of a rail, such as rail1/3 or rail1/most";
+    }
+    lab_sw.spine[rail][k].cut = cut;
+    slash[0] = '/';
+    slash[1] = (char)('0' + k); /* it is said which one that is */
+    slash[2] = '\0';
+    return NULL;
+}
+
+/* Two ports, a rail, or a spine of one: NULL when @word was taken, else what is wrong. */
 static const char *between_set(char **word, int n)
 {
-    static const char *const usage = "PORT-PORT cut [both|out|in] or heal, railN cut or heal";
+    static const char *const usage =
+        "PORT-PORT cut [both|out|in] or heal, railN or railN/K cut or heal";
     const char *dash = strchr(word[0], '-'), *dir = n == 3 ? word[2] : "both";
     bool cut = n > 1 && strcmp(word[1], "cut") == 0;
     struct lab_port *a, *b;
-    long rail;
 
     if (n < 2 || n > 3 || (!cut && (n > 2 || strcmp(word[1], "heal") != 0))) {
         return usage;
     }
     if (dash == NULL) {
-        if (n > 2 || lab_number_parse(word[0] + strlen("rail"), 0, LAB_RAILS - 1, &rail) != 0) {
-            return usage;
-        }
-        segment_cut((int)rail, NULL, cut);
-        return NULL;
+        return n > 2 ? usage : rail_set(word[0], cut);
     }
     a = port_find(word[0], (size_t)(dash - word[0]));
     b = port_find(dash + 1, strlen(dash + 1));
@@ -218,6 +272,7 @@ static void command_run(struct client *c, char *line)
             memset(p->im, 0, sizeof(p->im));
             p->cut_to = 0;
         }
+        memset(lab_sw.spine, 0, sizeof(lab_sw.spine));
         answer(c, "ok reset\n");
     } else if (n <= 2 && strcmp(word[0], "show") == 0) {
         command_show(c, n == 2 ? word[1] : NULL);

@@ -8,6 +8,7 @@
 
 #include "tests/lab/lab_impair.h"
 #include "tests/lab/lab_names.h"
+#include "tests/lab/lab_spine.h"
 #include "tests/lab/lab_util.h"
 #include "tests/lab/lab_watch.h"
 
@@ -62,9 +63,15 @@ struct lab_port {
     uint64_t count[LAB_COUNTS];
 };
 
+struct lab_spine {
+    bool cut;
+    uint64_t frames, dropped; /* that chose it; of these: swallowed */
+};
+
 struct lab_switch {
     struct lab_port port[LAB_HOSTS_MAX * LAB_SEGMENTS];
     int ports;
+    struct lab_spine spine[LAB_RAILS][LAB_SPINES];
     uint64_t rng;
 };
 

@@ -181,6 +181,20 @@ static bool port_is_cut(const struct lab_port *src, const struct lab_port *to)
     return (src->cut_to >> to->host & 1) != 0;
 }
 
+/* Whether its spine swallows a frame of rail @segment; counts it. */
+static bool spine_swallows(int segment, const uint8_t *frame, size_t len)
+{
+    int k = segment < LAB_RAILS ? lab_spine_of(frame, len) : -1;
+    struct lab_spine *s = k >= 0 ? &lab_sw.spine[segment][k] : NULL;
+
+    if (s == NULL) {
+        return false;
+    }
+    s->frames++;
+    s->dropped += s->cut;
+    return s->cut;
+}
+
 /* Passes one frame on. Returns false when it has to wait for room; nothing was decided or counted
  * then. */
 static bool frame_forward(struct lab_port *src, const uint8_t *frame, size_t len, uint64_t now)
@@ -204,6 +218,9 @@ static bool frame_forward(struct lab_port *src, const uint8_t *frame, size_t len
     v = lab_impair_decide(&src->im[LAB_OUT], &lab_sw.rng);
     if (v.what != LAB_PASS) {
         src->count[v.what == LAB_DROP_CUT ? LAB_N_CUT_OUT : LAB_N_LOSS_OUT]++;
+        return true;
+    }
+    if (n > 0 && spine_swallows(src->segment, frame, len)) {
         return true;
     }
     for (i = 0; i < n; i++) {

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "tests/lab/lab_impair.h"
+#include "tests/lab/lab_spine.h"
 #include "tests/lab/lab_util.h"
 
 #define LIMIT_MS 10000
@@ -111,6 +112,69 @@ START_TEST(decisions_are_as_frequent_as_asked_and_repeatable)
     ck_assert_int_lt(abs(loss - n / 10), n / 100);
     ck_assert_int_lt(abs(dup - n * 9 / 10 / 5), n / 100);
     ck_assert_int_lt(abs(corrupt - n * 9 / 10 * 3 / 10), n / 100);
+}
+END_TEST
+
+#define ROCE_LEN 60u
+
+/* Ethernet, IPv4 and UDP of RoCE v2 from 10.10.0.@from to 10.10.0.@to. */
+static void roce_make(uint8_t f[ROCE_LEN], int from, int to, unsigned sport)
+{
+    memset(f, 0, ROCE_LEN);
+    f[12] = 0x08;
+    f[14] = 0x45;
+    f[14 + 9] = 17;
+    memcpy(f + 26, (const uint8_t[]){10, 10, 0, (uint8_t)from, 10, 10, 0, (uint8_t)to}, 8);
+    f[34] = (uint8_t)(sport >> 8);
+    f[35] = (uint8_t)sport;
+    f[36] = 4791 >> 8;
+    f[37] = 4791 & 255;
+}
+
+/* The same in both directions, others for other ports and other NICs, each as often. */
+START_TEST(spines_are_chosen_by_the_source_port)
+{
+    int seen[LAB_SPINES] = {0}, differ = 0, n = 4096;
+    uint8_t f[ROCE_LEN], back[ROCE_LEN], other[ROCE_LEN];
+
+    for (int i = 0; i < n; i++) {
+        unsigned sport = 0xc000 + (unsigned)i;
+        int k;
+
+        roce_make(f, 1, 2, sport);
+        roce_make(back, 2, 1, sport);
+        roce_make(other, 1, 3, sport);
+        k = lab_spine_of(f, sizeof(f));
+        ck_assert(k >= 0 && k < LAB_SPINES);
+        ck_assert_int_eq(lab_spine_of(back, sizeof(back)), k);
+        differ += lab_spine_of(other, sizeof(other)) != k;
+        seen[k]++;
+    }
+    for (int k = 0; k < LAB_SPINES; k++) {
+        ck_assert_int_lt(abs(seen[k] - n / LAB_SPINES), n / LAB_SPINES / 4);
+    }
+    ck_assert_int_gt(differ, n / 2);
+}
+END_TEST
+
+START_TEST(what_is_no_roce_meets_no_spine)
+{
+    static const struct {
+        size_t at;
+        uint8_t byte;
+    } wrong[] = {{12, 0x86}, {13, 6}, {14, 0x65}, {14, 0x44}, {14, 0x4f}, {23, 6}, {37, 53}};
+    uint8_t f[ROCE_LEN];
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        roce_make(f, 1, 2, 0xc001);
+        f[wrong[i].at] = wrong[i].byte;
+        ck_assert_int_eq(lab_spine_of(f, sizeof(f)), -1);
+    }
+    roce_make(f, 1, 2, 0xc001);
+    for (size_t len = 0; len < 42; len++) {
+        ck_assert_int_eq(lab_spine_of(f, len), -1);
+    }
+    ck_assert_int_ge(lab_spine_of(f, 42), 0);
 }
 END_TEST
 
@@ -372,6 +436,38 @@ START_TEST(a_cut_between_ports)
 }
 END_TEST
 
+/* One spine swallows what takes it, both ways, and nothing else. */
+START_TEST(a_spine_is_cut)
+{
+    uint8_t f[4 + ROCE_LEN] = {0, 0, 0, ROCE_LEN}, got[4 + ROCE_LEN];
+    char line[64], want[64];
+    int k;
+
+    learn();
+    roce_make(f + 4, 1, 2, 0xc123);
+    memcpy(f + 4, (const uint8_t[]){2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 0}, 12);
+    k = lab_spine_of(f + 4, ROCE_LEN);
+    ck_assert_int_eq(send(nic[0], f, sizeof(f), MSG_NOSIGNAL), sizeof(f));
+    ck_assert(readable(nic[1], LIMIT_MS));
+    ck_assert_int_eq(recv(nic[1], got, sizeof(got), MSG_WAITALL), sizeof(got));
+    ck_assert_mem_eq(got, f, sizeof(f));
+    snprintf(line, sizeof(line), _i ? "rail0/most cut" : "rail0/%d cut", k);
+    snprintf(want, sizeof(want), "ok rail0/%d cut\n", k);
+    ck_assert_str_eq(tell(line), want);
+    ck_assert_int_eq(send(nic[0], f, sizeof(f), MSG_NOSIGNAL), sizeof(f));
+    frame_send(0, 1, 7); /* no RoCE: behind it */
+    ck_assert_int_eq(frame_take(1, LIMIT_MS), 7);
+    snprintf(want, sizeof(want), "rail0/%d frames=2 dropped=1 state: cut\n", k);
+    ck_assert_ptr_nonnull(strstr(tell("show"), want));
+    ck_assert_int_eq(strncmp(tell("rail0/8 cut"), "error", 5), 0);
+    ck_assert_int_eq(strncmp(tell("rail0/ cut"), "error", 5), 0);
+    ck_assert_int_eq(strncmp(tell("rail4/0 cut"), "error", 5), 0);
+    ck_assert_int_eq(strncmp(tell(_i ? "rail0/most heal" : "reset"), "ok ", 3), 0);
+    ck_assert_int_eq(send(nic[0], f, sizeof(f), MSG_NOSIGNAL), sizeof(f));
+    ck_assert(readable(nic[1], LIMIT_MS));
+}
+END_TEST
+
 /* Sends until the switch takes no more; returns how many. @first is the number of the first. */
 static uint32_t flood(int from, int to, uint32_t first, uint32_t max, int patience_ms)
 {
@@ -577,6 +673,8 @@ int main(void)
                         sizeof(bad) / sizeof(bad[0]));
     tcase_add_test(p, impairments_add_up_and_heal_ends_all);
     tcase_add_test(p, decisions_are_as_frequent_as_asked_and_repeatable);
+    tcase_add_test(p, spines_are_chosen_by_the_source_port);
+    tcase_add_test(p, what_is_no_roce_meets_no_spine);
     tcase_add_test(p, corruption_is_one_bit_behind_the_headers);
     tcase_add_test(p, pace_makes_up_for_a_late_waker);
     tcase_add_unchecked_fixture(t, folder_make, folder_remove);
@@ -585,6 +683,7 @@ int main(void)
     tcase_add_test(t, frames_reach_whom_they_are_for);
     tcase_add_test(t, a_cut_has_a_direction);
     tcase_add_loop_test(t, a_cut_between_ports, 0, 4);
+    tcase_add_loop_test(t, a_spine_is_cut, 0, 2);
     tcase_add_test(t, a_slow_reader_stops_the_sender_and_loses_nothing);
     tcase_add_test(t, a_dead_reader_does_not_stop_the_others_for_long);
     tcase_add_test(t, a_rate_out_holds_the_sender_back);

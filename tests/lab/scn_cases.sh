@@ -193,6 +193,16 @@ cases_blame() {
     blame "loss of 1 %" "2s:loss h0:n1 1" ""
     blame "a slow link" "2s:rate h2:n0 20" ""
     blame "nothing" "" ""
+    cases_blame_spine
+}
+
+# One of a rail's eight ways swallows what takes it, by the UDP source ports that the kernel has made of the flow labels: the way is named, and no NIC.
+cases_blame_spine() {
+    wanted "blame spine silent" || return
+    cpu_from=$(cpu_times)
+    # shellcheck disable=SC2086
+    perf 3 3 "2s:cut rail1/most" all_reduce $BASE --duration 4s --after 10s
+    blamed "blame: spine silent" "F04 h[012] rxe1"
 }
 
 # process LABEL CODE FAULT END HOST...: a job on three hosts of which h1 stops; somebody names it, as CODE does. After END the connections of HOST... carry on.

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/core/r2_notify.h"
 #include "plugin/probe/health/r2_pair.h"
 #include "tests/fabric/model/fab_fault.h"
 
@@ -29,6 +30,24 @@ static inline void teardown(void)
 {
     rig_destroy(rig);
     rig = NULL;
+}
+
+/* Both ends tell @test as well what is announced, behind the modules. */
+static inline void subscribe(const struct r2_subscriber *test)
+{
+    static const struct r2_subscriber *list[2][16];
+
+    for (int s = 0; s < 2; s++) {
+        int n = 0;
+
+        for (const struct r2_subscriber *const *t = rig->side[s].inst->subscribers; *t; t++) {
+            ck_assert_int_lt(n, 14);
+            list[s][n++] = *t;
+        }
+        list[s][n++] = test;
+        list[s][n] = NULL;
+        rig->side[s].inst->subscribers = list[s];
+    }
 }
 
 static inline void start(int nics, const char *const *options)

@@ -51,10 +51,20 @@ void r2_pair_probe_move(struct r2_pair *pair, enum r2_probe_state to)
     pair->probe.state = to;
 }
 
+/*
+ * A packet behind the lost ones is what makes RC repeat them. Half of the queue is kept for the
+ * time that counts: a host that stood still would else find a full one when it is back, and be
+ * given up before RC repeats by time.
+ */
+static bool has_room(const struct r2_pair *pair)
+{
+    return pair->probe.state >= R2_PROBE_TIMED || probe_qp_out(&pair->qp) < PROBE_QP_DEPTH / 2;
+}
+
 static void post(struct r2_pair *pair, uint64_t clock)
 {
     pair->probe.post_at = clock + R2_MS(pair->inst->cfg.t_probe_ms) / 4;
-    pair->probe.posted += probe_qp_post(&pair->qp, clock) == 0;
+    pair->probe.posted += has_room(pair) && probe_qp_post(&pair->qp, clock) == 0;
     if (r2_pair_is_judged(pair)) {
         r2_load_tick(pair, clock);
     }

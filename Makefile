@@ -18,9 +18,11 @@ LDFLAGS_ALL := -pthread $(SAN) $(LDFLAGS)
 
 # hwloc is a module of its own.
 TOPO_SRC  := $(filter-out topo/topo_hwloc.c,$(wildcard topo/*.c))
-# The folders of the plugin, from bottom to top; oob/mpi is a module of its own, and so is hwloc's part of topo.
-FOLDERS   := $(filter-out ../topo oob/mpi,$(shell sed -n '/^[a-z.]/p' plugin/folders))
+# The folders of the plugin, from bottom to top; oob/mpi is a module of its own, and so is hwloc's part of topo. Nothing of the plugin calls the planner yet: it is
+# the tools' alone.
+FOLDERS   := $(filter-out ../topo oob/mpi planner,$(shell sed -n '/^[a-z.]/p' plugin/folders))
 CORE_SRC  := $(wildcard $(patsubst %,plugin/%/*.c,$(FOLDERS))) $(TOPO_SRC)
+PLANNER_SRC := $(wildcard plugin/planner/*.c)
 MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
 SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
@@ -75,6 +77,7 @@ obj   = $(patsubst %.c,$(B)/obj/%.o,$(1))
 tobj  = $(patsubst %.c,$(B)/tobj/%.o,$(1))
 standin_obj = $(patsubst %.c,$(B)/nccl-standin/$(1)/%.o,$(2))
 
+PLANNER_OBJ := $(call obj,$(PLANNER_SRC))
 PLUGIN   := $(B)/libnccl-net-r2.so
 DROPIN   := $(B)/softfab-lib/libibverbs.so.1
 UNIT_BIN := $(sort $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(UNIT_SRC))))
@@ -107,7 +110,7 @@ objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
          $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/bad/deny_text.c tests/nccl/watch/watch.c) $(call standin_obj,all,$(STANDIN_SRC) $(CUDART_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c)) \
          $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(if $(CUDA),$(STANDIN_RELEASE_SRC),$(STANDIN_KERNEL_SRC)) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
-         $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
+         $(PLANNER_OBJ) $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # Building is done by all cores, unless the caller said -j.
 JOBS  ?= $(shell nproc)
@@ -121,8 +124,8 @@ demo:
 	+@$(BUILD) all
 	@sh tools/demo.sh $(B)
 check: deps
-	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
+	+@$(BUILD) tests $(PLANNER_OBJ) $(B)/bench/bench_inproc $(FUZZ_KEPT)
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take more than a few seconds left out. ONLY=NAME: those
 # whose name contains it, slow or not.
@@ -141,6 +144,12 @@ quick: deps
 check-abi: deps
 	+@$(BUILD) all $(ABI_BIN) $(B)/tests/abi/abi_driver
 	@sh tests/run.sh $(B) $(ABI_BIN) tests/e2e/abi_fabric.sh
+# The planner (docs/collectives.md).
+PLANNER_TESTS := $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(wildcard tests/unit/planner/test_*.c)))
+.PHONY: check-plan
+check-plan: deps
+	+@$(BUILD) $(PLANNER_OBJ) $(PLANNER_TESTS)
+	@sh tests/run.sh $(B) $(PLANNER_TESTS) tests/check_planner.sh
 .PHONY: check-format
 check-format:
 	@sh tests/run.sh $(B) tests/check_format.sh
@@ -278,7 +287,7 @@ $(B)/tests/liboob_mpi_host.so: $(call obj,tests/e2e/oob_mpi_host.c)
 $(B)/libnccl-net.so: $(PLUGIN)
 	ln -sf libnccl-net-r2.so $@
 
-$(B)/libr2core.a: $(call tobj,$(CORE_SRC))
+$(B)/libr2core.a: $(call tobj,$(CORE_SRC) $(PLANNER_SRC))
 	rm -f $@; ar rcs $@ $^
 $(B)/libfabmodel.a: $(call obj,$(MODEL_SRC) $(INPROC_SRC) $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)))
 	rm -f $@; ar rcs $@ $^

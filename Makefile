@@ -22,7 +22,6 @@ TOPO_SRC  := $(filter-out topo/topo_hwloc.c,$(wildcard topo/*.c))
 # the tools' alone.
 FOLDERS   := $(filter-out ../topo oob/mpi planner,$(shell sed -n '/^[a-z.]/p' plugin/folders))
 CORE_SRC  := $(wildcard $(patsubst %,plugin/%/*.c,$(FOLDERS))) $(TOPO_SRC)
-PLANNER_SRC := $(wildcard plugin/planner/*.c)
 MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
 SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
@@ -36,7 +35,9 @@ CTL_SRC   := $(wildcard tools/r2_ctl/*.c) plugin/base/r2_json.c plugin/base/r2_h
              plugin/base/r2_symbols.c plugin/ib_transport/verbs/ib_verbs.c
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) plugin/base/r2_json.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/telemetry/r2_event.c \
              plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c
+PLANNER_SRC := $(wildcard plugin/planner/*.c)
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c tools/shared/*.c) plugin/base/r2_json.c $(TOPO_SRC)
+PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/shared/*.c) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
@@ -77,7 +78,6 @@ obj   = $(patsubst %.c,$(B)/obj/%.o,$(1))
 tobj  = $(patsubst %.c,$(B)/tobj/%.o,$(1))
 standin_obj = $(patsubst %.c,$(B)/nccl-standin/$(1)/%.o,$(2))
 
-PLANNER_OBJ := $(call obj,$(PLANNER_SRC))
 PLUGIN   := $(B)/libnccl-net-r2.so
 DROPIN   := $(B)/softfab-lib/libibverbs.so.1
 UNIT_BIN := $(sort $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(UNIT_SRC))))
@@ -89,7 +89,7 @@ FUZZ_KEPT := $(foreach f,$(FUZZ),$(B)/kept/$(f).unpacked)
 
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
-BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
+BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(TOPO_HWLOC)
 NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release libnccl-profiler-watch.so deny_text bad/libnccl.so.2 bad/none/libnccl.so.2))
 BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
 TEST_BINS     := $(BENCH_BINS) $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
@@ -106,11 +106,11 @@ export CK_DEFAULT_TIMEOUT ?= 60
 all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
-objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
+objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) $(PLAN_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
          $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/bad/deny_text.c tests/nccl/watch/watch.c) $(call standin_obj,all,$(STANDIN_SRC) $(CUDART_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c)) \
          $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(if $(CUDA),$(STANDIN_RELEASE_SRC),$(STANDIN_KERNEL_SRC)) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
-         $(PLANNER_OBJ) $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
+         $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # Building is done by all cores, unless the caller said -j.
 JOBS  ?= $(shell nproc)
@@ -124,7 +124,7 @@ demo:
 	+@$(BUILD) all
 	@sh tools/demo.sh $(B)
 check: deps
-	+@$(BUILD) tests $(PLANNER_OBJ) $(B)/bench/bench_inproc $(FUZZ_KEPT)
+	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
 	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take more than a few seconds left out. ONLY=NAME: those
@@ -148,8 +148,8 @@ check-abi: deps
 PLANNER_TESTS := $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(wildcard tests/unit/planner/test_*.c)))
 .PHONY: check-plan
 check-plan: deps
-	+@$(BUILD) $(PLANNER_OBJ) $(PLANNER_TESTS)
-	@sh tests/run.sh $(B) $(PLANNER_TESTS) tests/check_planner.sh
+	+@$(BUILD) $(B)/r2_plan $(PLANNER_TESTS)
+	@sh tests/run.sh $(B) $(PLANNER_TESTS) tests/check_planner.sh tests/e2e/plan.sh
 .PHONY: check-format
 check-format:
 	@sh tests/run.sh $(B) tests/check_format.sh
@@ -354,6 +354,8 @@ $(B)/r2_stat: $(call obj,$(STAT_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 $(B)/r2_topo: $(call obj,$(TOPO_TOOL_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
+$(B)/r2_plan: $(call obj,$(PLAN_TOOL_SRC))
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lm
 # Machines in words become trees of files, and hwloc's XML (tests/topo).
 $(B)/topo_make: $(call obj,tests/topo/topo_make.c tests/topo/topo_make_write.c)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
@@ -490,9 +492,9 @@ define install_file
 	mkdir -p $(dir $(DESTDIR)$(2)) && install -m $(3) $(1) $(DESTDIR)$(2).tmp && mv -f $(DESTDIR)$(2).tmp $(DESTDIR)$(2)
 endef
 INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so \
-             $(addprefix $(PREFIX)/bin/,r2_perf r2_config r2_ctl r2_stat r2_topo) $(PREFIX)/share/doc/nccl-net-r2/README.md \
-             $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1) $(PREFIX)/share/man/man7/nccl-net-r2.7
-install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo
+             $(addprefix $(PREFIX)/bin/,r2_perf r2_config r2_ctl r2_stat r2_topo r2_plan) $(PREFIX)/share/doc/nccl-net-r2/README.md \
+             $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1 r2_plan.1) $(PREFIX)/share/man/man7/nccl-net-r2.7
+install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
 	$(if $(OOB_MPI),$(call install_file,$(OOB_MPI),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so,755))
 	$(if $(TOPO_HWLOC),$(call install_file,$(TOPO_HWLOC),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so,755))
@@ -501,11 +503,13 @@ install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(B)/r2_perf $(B)/r2_config $(B)/r2_
 	$(call install_file,$(B)/r2_ctl,$(PREFIX)/bin/r2_ctl,755)
 	$(call install_file,$(B)/r2_stat,$(PREFIX)/bin/r2_stat,755)
 	$(call install_file,$(B)/r2_topo,$(PREFIX)/bin/r2_topo,755)
+	$(call install_file,$(B)/r2_plan,$(PREFIX)/bin/r2_plan,755)
 	$(call install_file,README.md,$(PREFIX)/share/doc/nccl-net-r2/README.md,644)
 	$(call install_file,docs/r2_config.1,$(PREFIX)/share/man/man1/r2_config.1,644)
 	$(call install_file,docs/r2_ctl.1,$(PREFIX)/share/man/man1/r2_ctl.1,644)
 	$(call install_file,docs/r2_stat.1,$(PREFIX)/share/man/man1/r2_stat.1,644)
 	$(call install_file,docs/r2_topo.1,$(PREFIX)/share/man/man1/r2_topo.1,644)
+	$(call install_file,docs/r2_plan.1,$(PREFIX)/share/man/man1/r2_plan.1,644)
 	$(call install_file,docs/nccl-net-r2.7,$(PREFIX)/share/man/man7/nccl-net-r2.7,644)
 	@[ -n "$(DESTDIR)" ] || echo "installed. NCCL finds it by NCCL_NET_PLUGIN=r2 once the loader knows $(LIBDIR) (ldconfig), or by NCCL_NET_PLUGIN=$(LIBDIR)/libnccl-net-r2.so; next: r2_config --doctor"
 # NCCL takes libnccl-net.so without being asked: only on demand, and never over somebody else's file.

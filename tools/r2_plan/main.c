@@ -1,0 +1,194 @@
+/* r2_plan: what an all_reduce costs beside servers that lost NICs, and what to use. See
+ * docs/r2_plan.1 and docs/collectives.md. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/r2_perf/util.h"
+#include "tools/r2_plan/tool.h"
+
+#define EXIT_USAGE 2
+
+static const char usage[] =
+    "usage: r2_plan --nodes N [OPTION...]     what an all_reduce costs, and what to use\n"
+    "  --nodes N            servers, 2 to 4096\n"
+    "  --nics K             NICs of each, 1 to 32 (8)\n"
+    "  --gpus G             GPUs of each, 1 to 64 (8)\n"
+    "  --lost LIST          what is lost: node 3 one NIC and node 17 two of them: 3:1,17:n2+n5\n"
+    "  --size BYTES         of the all_reduce, as in 64M (1G)\n"
+    "  --rate GBPS          of a NIC, in Gb/s (400)\n"
+    "  --rail-only          also the rank order for a fabric that joins only equal rails\n"
+    "  --what-if K          also what losing 1 to K NICs would cost, beside nothing else lost\n"
+    "  --json               as one JSON object\n"
+    "  --version | --help\n"
+    "Exit: 0; 1 could not be written; 2 wrong use.\n";
+
+enum {
+    OPT_NODES = 1,
+    OPT_NICS,
+    OPT_GPUS,
+    OPT_LOST,
+    OPT_SIZE,
+    OPT_RATE,
+    OPT_RAIL_ONLY,
+    OPT_WHAT_IF,
+    OPT_JSON,
+    OPT_VERSION,
+    OPT_HELP
+};
+
+static const struct option options[] = {
+    {"nodes", required_argument, NULL, OPT_NODES},
+    {"nics", required_argument, NULL, OPT_NICS},
+    {"gpus", required_argument, NULL, OPT_GPUS},
+    {"lost", required_argument, NULL, OPT_LOST},
+    {"size", required_argument, NULL, OPT_SIZE},
+    {"rate", required_argument, NULL, OPT_RATE},
+    {"rail-only", no_argument, NULL, OPT_RAIL_ONLY},
+    {"what-if", required_argument, NULL, OPT_WHAT_IF},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static int misuse(const char *what, const char *value)
+{
+    fprintf(stderr, "r2_plan: %s%s%s\nr2_plan --help says what there is\n", what,
+            value ? ", not " : "", value ? value : "");
+    return EXIT_USAGE + 1;
+}
+
+static int number_take(const char *what, int lo, int hi, int *value)
+{
+    long n;
+
+    if (!util_int_parse(optarg, lo, hi, &n)) {
+        return misuse(what, optarg);
+    }
+    *value = (int)n;
+    return 0;
+}
+
+static int rate_take(struct job *j)
+{
+    char *end;
+
+    j->gbps = strtod(optarg, &end);
+    if (end == optarg || *end != '\0' || !(j->gbps >= 0.001 && j->gbps <= 100000)) {
+        return misuse("--rate is that of a NIC in Gb/s, 0.001 to 100000", optarg);
+    }
+    return 0;
+}
+
+static int size_take(struct job *j)
+{
+    size_t bytes;
+
+    if (!util_size_parse(optarg, &bytes) || bytes == 0 || bytes > 1ull << 50) {
+        return misuse("--size is a number of bytes as in 64M or 1.5G, 1 to 1024T", optarg);
+    }
+    j->bytes = bytes;
+    return 0;
+}
+
+/* 0: go on; else the exit status + 1. */
+static int option_take(struct job *j, const char **lost, int opt)
+{
+    switch (opt) {
+    case OPT_NODES:
+        return number_take("--nodes is a whole number from 2 to 4096", 2, PLANNER_NODES, &j->nodes);
+    case OPT_NICS:
+        return number_take("--nics is a whole number from 1 to 32", 1, TOOL_NICS, &j->nics);
+    case OPT_GPUS:
+        return number_take("--gpus is a whole number from 1 to 64", 1, 64, &j->gpus);
+    case OPT_WHAT_IF:
+        return number_take("--what-if is a whole number from 1 to 64", 1, 64, &j->what_if);
+    case OPT_LOST:
+        if (*lost != NULL) {
+            return misuse("--lost is given once: nodes are separated by commas", NULL);
+        }
+        *lost = optarg;
+        return 0;
+    case OPT_SIZE:
+        return size_take(j);
+    case OPT_RATE:
+        return rate_take(j);
+    case OPT_RAIL_ONLY:
+        j->rail_only = true;
+        return 0;
+    case OPT_JSON:
+        j->json = true;
+        return 0;
+    case OPT_VERSION:
+        printf("r2_plan %s %s\n", R2_VERSION, R2_GIT);
+        return EXIT_SUCCESS + 1;
+    case OPT_HELP:
+        fputs(usage, stdout);
+        return EXIT_SUCCESS + 1;
+    default: /* getopt has said what was wrong */
+        fputs("r2_plan --help says what there is\n", stderr);
+        return EXIT_USAGE + 1;
+    }
+}
+
+static int job_read(int argc, char **argv, struct job *j)
+{
+    const char *lost = NULL;
+    char why[200];
+    int opt, done;
+
+    while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        done = option_take(j, &lost, opt);
+        if (done != 0) {
+            return done;
+        }
+    }
+    if (optind < argc) {
+        return misuse("there is nothing to name beside options", argv[optind]);
+    }
+    if (j->nodes == 0) {
+        return misuse("--nodes is needed: how many servers there are", NULL);
+    }
+    job_begin(j);
+    if (lost != NULL && !job_lost_read(j, lost, why, sizeof(why))) {
+        fprintf(stderr, "r2_plan: --lost: %s\n", why);
+        return EXIT_USAGE + 1;
+    }
+    if (j->rail_only && j->is_counted) {
+        return misuse("--rail-only needs the names of lost NICs, as in --lost 3:n1+n4", lost);
+    }
+    return 0;
+}
+
+static int output_end(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "r2_plan: output: %s\n", strerror(errno));
+        return EXIT_FAILURE;
+    }
+    return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    static struct job j = {
+        .nics = 8, .gpus = 8, .gbps = 400, .bytes = 1ull << 30, .patterns = TOOL_PATTERNS};
+    static struct answer a;
+    int rc = job_read(argc, argv, &j);
+
+    if (rc != 0) {
+        return rc == EXIT_SUCCESS + 1 ? output_end() : rc - 1;
+    }
+    if (!answer_find(&j, &a)) {
+        fputs("r2_plan: the planner refused what the command line allows: a bug\n", stderr);
+        return EXIT_FAILURE;
+    }
+    if (j.json) {
+        json_write(stdout, &j, &a);
+    } else {
+        text_write(stdout, &j, &a);
+    }
+    return output_end();
+}

@@ -145,7 +145,7 @@ check-abi: deps
 	+@$(BUILD) all $(ABI_BIN) $(B)/tests/abi/abi_driver
 	@sh tests/run.sh $(B) $(ABI_BIN) tests/e2e/abi_fabric.sh
 # The planner (docs/collectives.md).
-PLANNER_TESTS := $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(wildcard tests/unit/planner/test_*.c)))
+PLANNER_TESTS := $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(wildcard tests/unit/planner/test_*.c tests/unit/tools/test_plan_*.c)))
 .PHONY: check-plan
 check-plan: deps
 	+@$(BUILD) $(B)/r2_plan $(PLANNER_TESTS)

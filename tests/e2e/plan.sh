@@ -53,6 +53,12 @@ holds '.degraded == [{"node": 3, "lost": 1, "share": 0.875}]' --nodes 5 --lost 3
 holds '.rail_ring | .present == 0 and .best == 2 and .proved' --nodes 4 --nics 4 --rail-only --lost 1:n0+n1,2:n2+n3
 holds '[.what_if[] | select(.where == "one")] | length == 3 and .[0].ring > 0.1 and .[2].ring > .[1].ring' --nodes 8 --nics 4 --what-if 5
 holds '.nodes == 4096' --nodes 4096 --lost 0:1,4095:7
+says 'no schedule below' simulate --nodes 8 --lost 3:4
+plan simulate --nodes 8 --lost 0:1,3:2
+if [ $rc = 0 ] && [ "$(grep -c '  right$' "$tmp/out")" = 9 ]; then ok; else bad "simulate: not all data is right:" "$(cat "$tmp/out")"; fi
+holds 'all(.strategies[]; .wrong == null and .simulated >= .busy - 1e-6)' simulate --nodes 9 --lost 0:1,3:6,4:7
+holds '.strategies[] | select(.name == "tree, light seats") | .simulated < 2.1' simulate --nodes 8 --lost 3:4
+
 refuses '--nodes is needed'
 refuses '--nodes is a whole number from 2 to 4096, not 1' --nodes 1
 refuses '--nodes is a whole number from 2 to 4096, not 4097' --nodes 4097
@@ -82,6 +88,11 @@ refuses "not ''" --nodes 8 --lost ''
 refuses "';2:1' is not understood" --nodes 8 --lost '1:1;2:1'
 refuses "--help says what there is" --nodes 8 --nonsense
 refuses "--help says what there is" --nodes
+refuses 'simulate takes up to 128 nodes' simulate --nodes 129
+refuses '--size has no meaning with simulate' simulate --nodes 8 --size 1M
+refuses '--pieces has no meaning without simulate' --nodes 8 --pieces 4
+refuses '--pieces is a whole number from 1 to 64, not 65' simulate --nodes 8 --pieces 65
+refuses 'not simulate' --nodes 8 simulate
 # An output that takes nothing.
 if "$B/r2_plan" --nodes 8 >/dev/full 2>"$tmp/err"; then bad "a full disk is not noticed"; elif grep -q 'r2_plan: output: ' "$tmp/err"; then ok; else bad "a full disk:" "$(cat "$tmp/err")"; fi
 plan --version

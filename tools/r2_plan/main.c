@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "tools/r2_perf/util.h"
+#include "tools/r2_plan/sim.h"
 #include "tools/r2_plan/tool.h"
 
 #define EXIT_USAGE 2
 
 static const char usage[] =
-    "usage: r2_plan --nodes N [OPTION...]     what an all_reduce costs, and what to use\n"
+    "usage: r2_plan --nodes N [OPTION...]              what an all_reduce costs, and what to use\n"
+    "       r2_plan simulate --nodes N [OPTION...]     the schedules chunk by chunk, data checked\n"
     "  --nodes N            servers, 2 to 4096\n"
     "  --nics K             NICs of each, 1 to 32 (8)\n"
     "  --gpus G             GPUs of each, 1 to 64 (8)\n"
@@ -21,8 +23,11 @@ static const char usage[] =
     "  --rail-only          also the rank order for a fabric that joins only equal rails\n"
     "  --what-if K          also what losing 1 to K NICs would cost, beside nothing else lost\n"
     "  --json               as one JSON object\n"
+    "simulate has --nodes (to 128), --nics, --lost and --json, and\n"
+    "  --pieces P           what a node's part of the data is cut into, 1 to 64 (8)\n"
+    "  --equal              all connections share NICs alike, not by what they carry\n"
     "  --version | --help\n"
-    "Exit: 0; 1 could not be written; 2 wrong use.\n";
+    "Exit: 0; 1 could not be written, or simulated data was wrong; 2 wrong use.\n";
 
 enum {
     OPT_NODES = 1,
@@ -33,6 +38,8 @@ enum {
     OPT_RATE,
     OPT_RAIL_ONLY,
     OPT_WHAT_IF,
+    OPT_PIECES,
+    OPT_EQUAL,
     OPT_JSON,
     OPT_VERSION,
     OPT_HELP
@@ -47,10 +54,22 @@ static const struct option options[] = {
     {"rate", required_argument, NULL, OPT_RATE},
     {"rail-only", no_argument, NULL, OPT_RAIL_ONLY},
     {"what-if", required_argument, NULL, OPT_WHAT_IF},
+    {"pieces", required_argument, NULL, OPT_PIECES},
+    {"equal", no_argument, NULL, OPT_EQUAL},
     {"json", no_argument, NULL, OPT_JSON},
     {"version", no_argument, NULL, OPT_VERSION},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
+};
+
+enum command { PLAN, SIMULATE };
+
+/* What has no meaning with a command. */
+static const bool is_foreign[OPT_HELP + 1][2] = {
+    [OPT_GPUS] = {[SIMULATE] = true},    [OPT_SIZE] = {[SIMULATE] = true},
+    [OPT_RATE] = {[SIMULATE] = true},    [OPT_RAIL_ONLY] = {[SIMULATE] = true},
+    [OPT_WHAT_IF] = {[SIMULATE] = true}, [OPT_PIECES] = {[PLAN] = true},
+    [OPT_EQUAL] = {[PLAN] = true},
 };
 
 static int misuse(const char *what, const char *value)
@@ -118,6 +137,11 @@ static int option_take(struct job *j, const char **lost, int opt)
     case OPT_RAIL_ONLY:
         j->rail_only = true;
         return 0;
+    case OPT_PIECES:
+        return number_take("--pieces is a whole number from 1 to 64", 1, 64, &j->pieces);
+    case OPT_EQUAL:
+        j->is_equal = true;
+        return 0;
     case OPT_JSON:
         j->json = true;
         return 0;
@@ -133,13 +157,18 @@ static int option_take(struct job *j, const char **lost, int opt)
     }
 }
 
-static int job_read(int argc, char **argv, struct job *j)
+static int job_read(int argc, char **argv, enum command command, struct job *j)
 {
     const char *lost = NULL;
     char why[200];
-    int opt, done;
+    int opt, done, which;
 
-    while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, "", options, &which)) != -1) {
+        if (opt > 0 && opt <= OPT_HELP && is_foreign[opt][command]) {
+            fprintf(stderr, "r2_plan: --%s has no meaning %s simulate\n", options[which].name,
+                    command == SIMULATE ? "with" : "without");
+            return EXIT_USAGE + 1;
+        }
         done = option_take(j, &lost, opt);
         if (done != 0) {
             return done;
@@ -150,6 +179,9 @@ static int job_read(int argc, char **argv, struct job *j)
     }
     if (j->nodes == 0) {
         return misuse("--nodes is needed: how many servers there are", NULL);
+    }
+    if (command == SIMULATE && j->nodes > SIM_NODES) {
+        return misuse("simulate takes up to 128 nodes", NULL);
     }
     job_begin(j);
     if (lost != NULL && !job_lost_read(j, lost, why, sizeof(why))) {
@@ -173,13 +205,27 @@ static int output_end(void)
 
 int main(int argc, char **argv)
 {
-    static struct job j = {
-        .nics = 8, .gpus = 8, .gbps = 400, .bytes = 1ull << 30, .patterns = TOOL_PATTERNS};
+    static struct job j = {.nics = 8,
+                           .gpus = 8,
+                           .gbps = 400,
+                           .bytes = 1ull << 30,
+                           .patterns = TOOL_PATTERNS,
+                           .pieces = 8};
     static struct answer a;
-    int rc = job_read(argc, argv, &j);
+    enum command command = argc > 1 && strcmp(argv[1], "simulate") == 0 ? SIMULATE : PLAN;
+    int skip = command == SIMULATE, rc;
+
+    argv[skip] = argv[0]; /* getopt says it in its errors */
+    rc = job_read(argc - skip, argv + skip, command, &j);
 
     if (rc != 0) {
         return rc == EXIT_SUCCESS + 1 ? output_end() : rc - 1;
+    }
+    if (command == SIMULATE) {
+        bool is_right = simulate_write(stdout, &j);
+
+        rc = output_end();
+        return is_right ? rc : EXIT_FAILURE;
     }
     if (!answer_find(&j, &a)) {
         fputs("r2_plan: the planner refused what the command line allows: a bug\n", stderr);

@@ -80,7 +80,7 @@ static void rows_write(FILE *f, const struct planner_plan *p)
     }
     fprintf(f, "%-22s %8.3f\n", "no schedule below", p->bound);
     fputs(
-        "Load: the longest time of a node's NICs in D/B, D the data, B what a healthy node carries.\n",
+        "Load: the longest time of a node's NICs in D/B: data over what a healthy node carries.\n",
         f);
     if (p->paper_share > 0) {
         fprintf(f,

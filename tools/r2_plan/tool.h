@@ -22,8 +22,10 @@ struct job {
     double b[PLANNER_NODES];       /* the share of NICs that is left */
     bool is_counted;               /* of some node only the number of lost NICs is known */
     bool rail_only, json;
-    int what_if;  /* 0: not asked */
-    int patterns; /* for what_if */
+    int what_if;   /* 0: not asked */
+    int patterns;  /* for what_if */
+    int pieces;    /* simulate: as sched.pieces */
+    bool is_equal; /* simulate: all connections alike */
 };
 
 /* Sets rails[] and b[] to what is there before anything is lost. */
@@ -73,6 +75,10 @@ bool loss_find(const struct job *j, enum loss_where where, int lost, struct loss
 /* rails[] and b[] of @j become those after @lost NICs fell out at random, never the last one of a
  * node. @state: the seed, which moves on. */
 void job_lose_random(struct job *j, int lost, uint64_t *state);
+
+/* All schedules on the simulator, at most SIM_NODES nodes. False: some data was wrong, as it says.
+ */
+bool simulate_write(FILE *f, const struct job *j);
 
 void text_write(FILE *f, const struct job *j, const struct answer *a);
 void json_write(FILE *f, const struct job *j, const struct answer *a);

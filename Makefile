@@ -38,6 +38,7 @@ STAT_SRC  := $(wildcard tools/r2_stat/*.c) plugin/base/r2_json.c plugin/telemetr
 PLANNER_SRC := $(wildcard plugin/planner/*.c)
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c tools/shared/*.c) plugin/base/r2_json.c $(TOPO_SRC)
 PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/shared/*.c) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
+PAPER_SRC := $(wildcard tests/bench/paper*.c) $(addprefix tools/r2_plan/,sim.c sched.c job.c) tools/shared/svg.c tools/r2_perf/util.c $(PLANNER_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
@@ -92,7 +93,7 @@ TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(TOPO_HWLOC)
 NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release libnccl-profiler-watch.so deny_text bad/libnccl.so.2 bad/none/libnccl.so.2))
 BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
-TEST_BINS     := $(BENCH_BINS) $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
+TEST_BINS     := $(BENCH_BINS) $(B)/bench/bench_paper $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 NCCL_CHECKS   := $(STANDIN_TESTS) tests/nccl/layout.sh tests/nccl/bad_input.sh tests/nccl/check_nccl.sh tests/nccl/plugins.sh tests/nccl/life.sh
@@ -106,7 +107,7 @@ export CK_DEFAULT_TIMEOUT ?= 60
 all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
-objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) $(PLAN_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
+objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) $(PLAN_TOOL_SRC) $(PAPER_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
          $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/bad/deny_text.c tests/nccl/watch/watch.c) $(call standin_obj,all,$(STANDIN_SRC) $(CUDART_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c)) \
          $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(if $(CUDA),$(STANDIN_RELEASE_SRC),$(STANDIN_KERNEL_SRC)) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
@@ -148,7 +149,7 @@ check-abi: deps
 PLANNER_TESTS := $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(wildcard tests/unit/planner/test_*.c tests/unit/tools/test_plan_*.c)))
 .PHONY: check-plan
 check-plan: deps
-	+@$(BUILD) $(B)/r2_plan $(PLANNER_TESTS)
+	+@$(BUILD) $(B)/r2_plan $(B)/bench/bench_paper $(PLANNER_TESTS)
 	@sh tests/run.sh $(B) $(PLANNER_TESTS) tests/check_planner.sh tests/e2e/plan.sh
 .PHONY: check-format
 check-format:
@@ -247,6 +248,12 @@ bench-probe: deps
 bench-balance: deps
 	+@$(BUILD) all $(B)/bench/bench_inproc
 	@sh tests/bench/bench_balance.sh $(B)
+# Figures of R2CCL's paper, made again: tables, and pictures in $(B)/paper (docs/collectives.md).
+.PHONY: bench-paper
+bench-paper: deps
+	+@$(BUILD) $(B)/bench/bench_paper
+	@mkdir -p $(B)/paper
+	@$(B)/bench/bench_paper $(B)/paper
 # RUNS: runs of each row.
 .PHONY: bench-ways
 bench-ways: deps
@@ -472,6 +479,9 @@ $(B)/bench/core.o: $(call obj,$(CORE_SRC))
 	mv $@.tmp $@
 $(B)/bench/bench_inproc: $(call obj,$(wildcard tests/bench/bench_*.c) tests/support/duo.c) $(B)/bench/core.o $(B)/libfabmodel.a
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lm -ldl
+$(B)/bench/bench_paper: $(call obj,$(PAPER_SRC))
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lm
 # Two processes through the newest table; it breaks the fabric itself, to know the instant.
 $(B)/bench/bench_pair: $(call obj,$(wildcard tests/bench/pair*.c) tests/abi/drv_core.c tests/abi/drv_link.c tools/r2_perf/abi_view.c $(SHM_SHARED))
 	@mkdir -p $(@D)

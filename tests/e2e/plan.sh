@@ -1,5 +1,5 @@
 #!/bin/sh
-# r2_plan: what it prints, its JSON, and command lines that make no sense.
+# r2_plan: what it prints, its JSON, and command lines that make no sense; what the figures of make bench-paper show.
 #   plan.sh BUILD            closes with "N passed, N failed"
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -93,6 +93,16 @@ refuses '--size has no meaning with simulate' simulate --nodes 8 --size 1M
 refuses '--pieces has no meaning without simulate' --nodes 8 --pieces 4
 refuses '--pieces is a whole number from 1 to 64, not 65' simulate --nodes 8 --pieces 65
 refuses 'not simulate' --nodes 8 simulate
+# Figures of the paper: what they are known to show, and that pictures are whole.
+mkdir "$tmp/paper"
+if timeout -k 5 120 "$B/bench/bench_paper" "$tmp/paper" >"$tmp/out" 2>"$tmp/err"; then ok; else bad "bench_paper:" "$(cat "$tmp/err")"; fi
+for line in '| 8 | 1.7500 | 1.5625 | 1.5625 | 1.75 |' '| 128 | 1.9844 | 1.7383 | 1.7383 | 1.75 |' 'Crossover at 82 MiB' '114 MiB with the factor' \
+    'costs 2.34 %' '0.9333 = 2 / ' '| 10 | 4.41 +- 0.17 | 3.97 +- 0.15 | 0.45 '; do
+    if grep -qF -e "$line" "$tmp/out"; then ok; else bad "bench_paper does not print: $line"; fi
+done
+for fig in 5 10 15; do
+    if [ "$(tail -1 "$tmp/paper/fig$fig.svg")" = '</svg>' ] && ! grep -q 'nan\|inf' "$tmp/paper/fig$fig.svg"; then ok; else bad "fig$fig.svg is not whole"; fi
+done
 # An output that takes nothing.
 if "$B/r2_plan" --nodes 8 >/dev/full 2>"$tmp/err"; then bad "a full disk is not noticed"; elif grep -q 'r2_plan: output: ' "$tmp/err"; then ok; else bad "a full disk:" "$(cat "$tmp/err")"; fi
 plan --version

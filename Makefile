@@ -145,12 +145,12 @@ quick: deps
 check-abi: deps
 	+@$(BUILD) all $(ABI_BIN) $(B)/tests/abi/abi_driver
 	@sh tests/run.sh $(B) $(ABI_BIN) tests/e2e/abi_fabric.sh
-# The planner (docs/collectives.md).
+# The planner (docs/collectives.md); DEEP=1: a hundred times as many random cases.
 PLANNER_TESTS := $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(wildcard tests/unit/planner/test_*.c tests/unit/tools/test_plan_*.c)))
 .PHONY: check-plan
 check-plan: deps
 	+@$(BUILD) $(B)/r2_plan $(B)/bench/bench_paper $(PLANNER_TESTS)
-	@sh tests/run.sh $(B) $(PLANNER_TESTS) tests/check_planner.sh tests/e2e/plan.sh
+	@sh tests/run.sh $(B) -l $(if $(DEEP),7200,600) $(PLANNER_TESTS) tests/check_planner.sh tests/e2e/plan.sh
 .PHONY: check-format
 check-format:
 	@sh tests/run.sh $(B) tests/check_format.sh

@@ -5,6 +5,7 @@
 #include <check.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 struct rational {
     __int128 p, q; /* in lowest terms, q > 0 */
@@ -102,6 +103,18 @@ static inline uint32_t plan_random(uint64_t *state, uint32_t below)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)((*state >> 33) % below);
+}
+
+/* Rounds of random cases, many more with DEEP in the environment; and the bound against hangs that
+ * goes with them. */
+static inline int plan_rounds(int rounds)
+{
+    return getenv("DEEP") ? 100 * rounds : rounds;
+}
+
+static inline int plan_limit_s(void)
+{
+    return getenv("DEEP") ? 7200 : 60;
 }
 
 #endif

@@ -329,21 +329,18 @@ static struct sim *stars_make(const struct sched *c)
     planner_bound_stars(c->b, n, share);
     for (int p = 0; p < c->pieces; p++) {
         for (int root = 0; root < n; root++) {
-            int chunk, in[SIM_NODES];
+            int chunk, sum;
 
             if (share[root] <= 0) {
                 continue;
             }
             chunk = sim_chunk_add(s, share[root] / c->pieces);
+            sum = sim_op_add(s, SIM_JOIN, 0, 0, 0, 0, 0, 0);
             for (int k = 1; k < n; k++) {
-                in[k] = sim_op_add(s, SIM_ADD, 0, chunk, (root + k) % n, 0, root, 0);
+                sim_op_after(s, sum, sim_op_add(s, SIM_ADD, 0, chunk, (root + k) % n, 0, root, 0));
             }
             for (int k = 1; k < n; k++) {
-                int out = sim_op_add(s, SIM_COPY, 1, chunk, root, 0, (root + k) % n, 0);
-
-                for (int i = 1; i < n; i++) {
-                    sim_op_after(s, out, in[i]);
-                }
+                sim_op_after(s, sim_op_add(s, SIM_COPY, 1, chunk, root, 0, (root + k) % n, 0), sum);
             }
         }
     }

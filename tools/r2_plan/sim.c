@@ -286,9 +286,10 @@ static void weights_sum(const struct sim *s, bool is_weighted, struct nics *n)
     }
 }
 
+/* Rounding may leave less than nothing. */
 static double level_of(const struct nics *n, int nic)
 {
-    return n->left[nic] / n->weight[nic];
+    return n->left[nic] > 0 ? n->left[nic] / n->weight[nic] : 0;
 }
 
 /* Progressive filling: the NIC that is full first stops all that goes over it. */

@@ -25,7 +25,7 @@ START_TEST(bound_is_the_larger_of_two_fractions_and_stars_meet_it)
     double b[NODES], share[NODES];
     uint64_t seed = 1;
 
-    for (int round = 0; round < 4000; round++) {
+    for (int round = 0; round < plan_rounds(4000); round++) {
         int n = 2 + (int)plan_random(&seed, round % 4 ? 14 : NODES - 1);
         struct rational t;
         double sum = 0;
@@ -167,5 +167,5 @@ static void tests_add(TCase *t)
 
 int main(void)
 {
-    return suite_run("planner_bound", 60, NULL, NULL, tests_add);
+    return suite_run("planner_bound", plan_limit_s(), NULL, NULL, tests_add);
 }

@@ -133,7 +133,7 @@ START_TEST(best_shares_are_the_best_corner)
     uint64_t seed = 7;
     int deep = 0;
 
-    for (int round = 0; round < 160; round++) {
+    for (int round = 0; round < plan_rounds(160); round++) {
         int n = 2 + (int)plan_random(&seed, 12), eighths[NODES], levels;
         enum planner_scheme scheme = plan_random(&seed, 2);
         struct rational cell[SYSTEM][SYSTEM];
@@ -170,7 +170,7 @@ START_TEST(best_shares_of_many_levels_beat_others)
     uint64_t seed = 3;
     double b[NODES];
 
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < plan_rounds(40); round++) {
         struct planner_level other[PLANNER_LEVELS];
         enum planner_scheme scheme = round % 2;
         int levels;
@@ -288,5 +288,5 @@ static void tests_add(TCase *t)
 
 int main(void)
 {
-    return suite_run("planner_level", 60, NULL, NULL, tests_add);
+    return suite_run("planner_level", plan_limit_s(), NULL, NULL, tests_add);
 }

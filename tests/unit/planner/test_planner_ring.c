@@ -76,7 +76,7 @@ START_TEST(widest_ring_is_as_wide_as_any_order)
     uint64_t seed = 5;
     int below = 0, moved = 0, cycles = 0, printed = 0, failed = 0;
 
-    for (int round = 0; round < 600; round++) {
+    for (int round = 0; round < plan_rounds(600); round++) {
         int n = 2 + (int)plan_random(&seed, 6), nics = 2 + (int)plan_random(&seed, 4), before;
         struct planner_ring r;
 
@@ -110,7 +110,7 @@ START_TEST(hidden_cycle_of_sixteen_is_found)
     int hidden[16];
     uint64_t seed = 2;
 
-    for (int round = 0; round < 6; round++) {
+    for (int round = 0; round < plan_rounds(6); round++) {
         struct planner_ring r;
 
         begin(16, 0);
@@ -225,5 +225,5 @@ static void tests_add(TCase *t)
 
 int main(void)
 {
-    return suite_run("planner_ring", 60, NULL, NULL, tests_add);
+    return suite_run("planner_ring", plan_limit_s(), NULL, NULL, tests_add);
 }

@@ -107,7 +107,7 @@ START_TEST(seats_are_as_good_as_any_order)
     uint64_t seed = 11;
     int moved = 0, kept = 0;
 
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < plan_rounds(300); round++) {
         int n = 2 + (int)plan_random(&seed, 6), order[8], seat[8], seen = 0;
         double b[8], t;
 
@@ -171,5 +171,5 @@ static void tests_add(TCase *t)
 
 int main(void)
 {
-    return suite_run("planner_seat", 60, NULL, NULL, tests_add);
+    return suite_run("planner_seat", plan_limit_s(), NULL, NULL, tests_add);
 }

@@ -161,7 +161,7 @@ START_TEST(schedules_are_right_and_carry_what_the_planner_says)
     int order[SIM_NODES], serial = 0;
     double b[SIM_NODES];
 
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < plan_rounds(60); round++) {
         int n = 2 + (int)plan_random(&seed, 9);
         struct sched c = {
             .nodes = n, .b = b, .order = order, .pieces = 1 + (int)plan_random(&seed, 3)};
@@ -190,7 +190,7 @@ START_TEST(schedules_are_right_and_carry_what_the_planner_says)
         all_right(&c, SCHED_SERIAL, round % 2);
         serial++;
     }
-    ck_assert_int_eq(serial, 60);
+    ck_assert_int_eq(serial, plan_rounds(60));
 }
 END_TEST
 
@@ -237,5 +237,5 @@ static void tests_add(TCase *t)
 
 int main(void)
 {
-    return suite_run("plan_sim", 60, NULL, NULL, tests_add);
+    return suite_run("plan_sim", plan_limit_s(), NULL, NULL, tests_add);
 }

@@ -34,11 +34,11 @@ int planner_ring_width(const uint32_t *rails, int n, const int *order);
 int planner_ring_limit(const uint32_t *rails, int n);
 
 /*
- * Algorithm 1 of R2CCL's paper (App. D) as printed, in place: for each edge that was narrower than
- * planner_ring_limit() at the start, the first node in ring order that reaches the limit with both
- * its ends, and whose own neighbours reach it without it, is put behind the edge's first end. Edges
- * are not looked at again. Returns how many nodes moved. The result may be narrower than what is
- * possible; it is here to compare with. @work: n.
+ * Algorithm 1 of R2CCL's paper (App. D), after a description of it, in place: for each edge that
+ * was narrower than planner_ring_limit() at the start, the first node in ring order that reaches
+ * the limit with both its ends, and whose own neighbours reach it without it, is put behind the
+ * edge's first end. Edges are not looked at again. Returns how many nodes moved. The result may be
+ * narrower than what is possible; it is here to compare with. @work: n.
  */
 int planner_ring_paper(const uint32_t *rails, int n, int *order, int *work);
 

@@ -15,6 +15,9 @@ struct open_how_v0 {
 };
 #define RESOLVE_NO_MAGICLINKS_V0 0x02
 #define RESOLVE_IN_ROOT_V0       0x10
+/* Each try fails for the few microseconds of somebody's rename(): a bound against one without end.
+ */
+#define IO_TRIES 1000
 #ifndef SYS_openat2
 #define SYS_openat2 437 /* the same number on every architecture */
 #endif
@@ -25,8 +28,13 @@ static int io_openat(const struct topo_io *io, const char *path, int flags)
     if (io->confined) {
         struct open_how_v0 how = {.flags = (uint64_t)(unsigned)flags,
                                   .resolve = RESOLVE_IN_ROOT_V0 | RESOLVE_NO_MAGICLINKS_V0};
-        long fd = syscall(SYS_openat2, io->fd, path, &how, sizeof(how));
+        long fd;
+        int tries = 0;
 
+        do { /* EAGAIN: a ".." of a link was passed while some process of this machine renamed
+                something, anywhere; the kernel then cannot vouch for it, and asks to try again */
+            fd = syscall(SYS_openat2, io->fd, path, &how, sizeof(how));
+        } while (fd < 0 && errno == EAGAIN && ++tries < IO_TRIES);
         if (fd >= 0 ||
             (errno != ENOSYS &&
              errno != EPERM)) { /* EPERM: a filter of system calls that does not know it */

@@ -1,11 +1,19 @@
 /* Topology: the snapshot, paths, ranks and routes, on small machines made here; whole ones are in
  * tests/topo. */
 #include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "tests/unit/suite.h"
+#include "topo/topo_io.h"
 #include "topo/topo_links.h"
 #include "topo/topo_load.h"
 #include "topo/topo_rank.h"
@@ -543,6 +551,69 @@ START_TEST(sources_by_name)
 }
 END_TEST
 
+/* How often openat2 is refused from now on, as while other processes rename files; how often it
+ * was. */
+static int refusals, refused;
+
+long __real_syscall(long nr, ...);
+long __wrap_syscall(long nr, ...);
+
+/* Nothing else of what runs here calls it: openat2(dirfd, path, how, size). */
+long __wrap_syscall(long nr, ...)
+{
+    va_list ap;
+    int at;
+    const char *path;
+    void *how;
+    size_t size;
+
+    va_start(ap, nr);
+    at = va_arg(ap, int);
+    path = va_arg(ap, const char *);
+    how = va_arg(ap, void *);
+    size = va_arg(ap, size_t);
+    va_end(ap);
+    ck_assert_int_eq(nr, SYS_openat2);
+    if (refusals > 0) {
+        refusals--;
+        refused++;
+        errno = EAGAIN;
+        return -1;
+    }
+    return __real_syscall(nr, at, path, how, size);
+}
+
+START_TEST(what_is_renamed_elsewhere_hides_nothing)
+{
+    char root[] = "/tmp/test_topo-XXXXXX", text[16];
+    struct topo_io io;
+    int at, fd;
+
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    at = open(root, O_RDONLY | O_DIRECTORY);
+    ck_assert_int_eq(mkdirat(at, "sub", 0755), 0);
+    fd = openat(at, "rate", O_WRONLY | O_CREAT, 0644);
+    ck_assert_int_eq(write(fd, "400\n", 4), 4);
+    close(fd);
+    ck_assert_int_eq(symlinkat("../rate", at, "sub/link"), 0);
+    ck_assert_int_eq(topo_io_open(&io, root), 0);
+    refusals = 7;
+    ck_assert_int_eq(topo_io_line(&io, "sub/link", text, sizeof(text)), 0);
+    ck_assert_str_eq(text, "400");
+    ck_assert_int_eq(refused, 7);
+    refusals = INT32_MAX; /* and comes to an end */
+    ck_assert_int_eq(topo_io_line(&io, "sub/link", text, sizeof(text)), -1);
+    ck_assert_int_eq(errno, EAGAIN);
+    refusals = 0;
+    topo_io_close(&io);
+    unlinkat(at, "sub/link", 0);
+    unlinkat(at, "sub", AT_REMOVEDIR);
+    unlinkat(at, "rate", 0);
+    close(at);
+    rmdir(root);
+}
+END_TEST
+
 static void add(TCase *c)
 {
     tcase_add_test(c, classes_and_capacities);
@@ -561,6 +632,7 @@ static void add(TCase *c)
     tcase_add_test(c, coherent_link);
     tcase_add_test(c, unknown_places_are_the_worst);
     tcase_add_test(c, sources_by_name);
+    tcase_add_test(c, what_is_renamed_elsewhere_hides_nothing);
 }
 
 int main(void)

@@ -11,13 +11,15 @@ check "the command was done" test -e "$TMP/here"
 says "fault 1" '^# r2 fault 1 at [0-9.]* s (command took .* ms): touch'
 says "fault 2" '^# r2 fault 2 at [0-9.]* s (command'
 says "stalls" '^# r2 stall after fault 2'
-says "rates" '^# r2 busbw before [0-9.]* during [0-9a-z.]* after [0-9a-z.]* GB/s'
+says "rates" '^# r2 busbw before [0-9a-z.]* during [0-9a-z.]* after [0-9a-z.]* GB/s'
 check "nothing of ours looks like a row, names bandwidth or FAILED" awk '
     ours { if (/^ *[0-9]/ || /bandwidth/ || /FAILED/ || !/^(# r2 .*|#|)$/) exit 1; n++ }
     /^# Collective test concluded/ { ours = 1 } END { exit n < 20 }' "$TMP/out"
 check "the table is read as ever" sh -c "sh tests/parse_nccl_tests.sh <'$TMP/out' >'$TMP/parsed'"
-check "the rate over time is there" awk '/^# r2 at / { n++; if ($6 > 0) moving++ } END { exit n < 18 || moving < 15 }' \
-    "$TMP/out"
+# A machine without time for this may leave any of them without a rate: unknown. None is left out, and they reach as far as the run did.
+check "the rate over time is there" awk '
+    /^# r2 fault 2 at / { fault = $6 }
+    /^# r2 at / { n++; if ($4 != sprintf("%.3f", n * 0.05)) exit 1; if ($6 > 0) moving++ } END { exit n * 0.05 < fault || moving < 1 }' "$TMP/out"
 check "the picture is one" grep -q '</svg>' "$TMP/f.svg"
 check "the picture marks both faults" awk '/class="fault/ { n++ } END { exit n != 2 }' "$TMP/f.svg"
 if command -v xmllint >/dev/null; then
@@ -31,15 +33,25 @@ if command -v jq >/dev/null; then
         ($sum / $time / $table) | . > 0.8 and . < 1.25' "$TMP/f.json" >"$TMP/parsed"
     check "faults in JSON" jq -e '.r2.faults | length == 2 and .[0].fired == "true" and .[0].status == 0 and
         .[0].fired_s >= 0.3 and .[1].fired_s >= 0.6 and .[0].fired_s < .[1].fired_s and .[1].stall.ms >= 0' "$TMP/f.json" >"$TMP/parsed"
+    # what they are means of, whatever they are; the cases with known numbers are in unit/tools/test_perf_timeline.c
+    check "before, during and after are means of the timeline" jq -e '.r2 | (.timeline.interval_ms / 1000) as $step | .timeline.points as $p |
+        def mean(f; u): [$p[] | select(.busbw and .t_s > f - 1e-6 and .t_s + $step < u + 1e-6)] |
+            if . == [] then null else (map(.busbw * .timed_share) | add) / (map(.timed_share) | add) end;
+        def near(a; b): a == b or (a and b and (a - b | fabs) < 1e-3 * b + 1e-5);
+        .faults[0].fired_s as $first | ((.after_from_s / $step | ceil) * $step) as $whole |
+        near(.busbw.before; mean(0; $first)) and near(.busbw.during; mean(($first / $step | floor) * $step; $whole)) and
+        near(.busbw.after; mean($whole; infinite))' "$TMP/f.json" >"$TMP/parsed"
 fi
 
-# A pause that begins long after the fault is not the fault's: the rank is stopped for 1.5 s, 0.8 s later.
-run all_reduce -b 1M -e 1M -t 4s -c 0 --placement out --interval 50ms --json "$TMP/late.json" \
-    --fault-cmd '300ms:(sleep 0.8; kill -STOP $PPID; sleep 1.5; kill -CONT $PPID) >/dev/null 2>&1 &'
+# A pause that begins long after the fault is not the fault's: with a second fault a message is kept for 1.5 s.
+TCPTEST_STALL_AT=$TMP/now:1500 run all_reduce -b 1M -e 1M -t 1s -c 0 --placement out --interval 50ms --json "$TMP/late.json" \
+    --fault-cmd 300ms:true --fault-cmd "1200ms:touch '$TMP/now'" --after 1s
 expect "a pause long after a fault" 0
 if command -v jq >/dev/null; then
-    check "the pause was there" jq -e '.r2.stall.ms >= 1400' "$TMP/late.json" >"$TMP/parsed"
-    check "it is not the fault's" jq -e '.r2.faults[0].stall.ms < 1400 and .r2.faults[0].stall.by == "driver"' "$TMP/late.json" >"$TMP/parsed"
+    late='.r2 | (.faults[0] | .fired_s + .took_ms / 1000 + 0.2) as $settled | def began: .until_s - .ms / 1000; '
+    check "the pause was there" jq -e "$late .stall.ms >= 1500 and (.stall | began) > \$settled" "$TMP/late.json" >"$TMP/parsed"
+    check "it is not the fault's" jq -e "$late .faults[0] | .stall.by == \"driver\" and (.pause | began) < \$settled + 1e-5 and .stall.ms == .pause.ms" \
+        "$TMP/late.json" >"$TMP/parsed"
 fi
 
 run all_reduce $SHORT --fault-cmd '1h:true'
@@ -67,11 +79,12 @@ says "a fabric for one run" '^# r2 fault 1 at [0-9.]* s (command took .*): h0:n1
 name=$(sed -n 's/.*fabric \(r2perf[0-9]*\) is up.*/\1/p' "$TMP/err")
 check "it is gone" sh -c "! '$B/softfab' status --name '${name:-none}' >/dev/null 2>&1"
 if command -v jq >/dev/null; then
-    # our plugin says itself how long its connections waited: the same figure everywhere
+    # Our plugin says itself how long its connections waited: the same figure everywhere. One operation takes a second on these links: the fault comes in
+    # the middle of it, and something waits.
     tcp=$TCP TCP=$B/libnccl-net-r2.so
     export NCCL_R2_EVENT_FILE="$TMP/events.ndjson"
-    run all_reduce -b 1M -e 1M -t 3s --placement out --interval 50ms \
-        --buffsize 256K --nics 2 --rate 50MB/s --fault '500ms:h0:n1 down' --json "$TMP/own.json" --plot "$TMP/own.svg"
+    run all_reduce -b 8M -e 8M -t 1s -w 0 --placement out --interval 50ms \
+        --buffsize 256K --nics 2 --rate 4MB/s --fault '500ms:h0:n1 down' --json "$TMP/own.json" --plot "$TMP/own.svg"
     TCP=$tcp
     unset NCCL_R2_EVENT_FILE
     expect "the plugin's own figure" 0

@@ -11,6 +11,7 @@
  *   TCPTEST_SHORT=N       deliver the first half of the N-th message and report that size
  *   TCPTEST_STALE=N       after the N-th message, write over it once more, as a late copy would
  *   TCPTEST_STALL=N:MS    let the N-th message wait MS milliseconds, and log that a path went DOWN
+ *   TCPTEST_STALL_AT=FILE:MS   the same with the first message that is complete when there is FILE
  *   TCPTEST_ERROR=N       answer a remote error when the N-th message would be done
  *   TCPTEST_HANG=N        never finish the N-th message
  *   TCPTEST_KILL=N        die by SIGKILL at the N-th message
@@ -78,6 +79,7 @@ static struct {
     int ndev, null_percent;
     uint64_t corrupt, drop, cut, stale, stall, stall_ms, error, hang, kill;
     bool bad_listen, bad_init;
+    char stall_at[256];        /* empty: none, or it has been */
     _Atomic uint64_t received; /* a counter; nothing is ordered by it */
 } state;
 
@@ -109,6 +111,7 @@ static bool not_now(void)
 static int tcp_init(log_t log)
 {
     const char *colon = getenv("TCPTEST_STALL") ? strchr(getenv("TCPTEST_STALL"), ':') : NULL;
+    const char *at = getenv("TCPTEST_STALL_AT");
     state.log = log;
     state.ndev = (int)env_number("TCPTEST_NDEV", 2);
     state.null_percent = (int)env_number("TCPTEST_NULL", 0);
@@ -118,6 +121,10 @@ static int tcp_init(log_t log)
     state.stale = env_number("TCPTEST_STALE", 0);
     state.stall = env_number("TCPTEST_STALL", 0);
     state.stall_ms = colon ? strtoull(colon + 1, NULL, 10) : 0;
+    if (at && strrchr(at, ':')) {
+        state.stall_ms = strtoull(strrchr(at, ':') + 1, NULL, 10);
+        snprintf(state.stall_at, sizeof(state.stall_at), "%.*s", (int)(strrchr(at, ':') - at), at);
+    }
     state.error = env_number("TCPTEST_ERROR", 0);
     state.hang = env_number("TCPTEST_HANG", 0);
     state.kill = env_number("TCPTEST_KILL", 0);
@@ -279,6 +286,15 @@ static int tcp_iflush(void *comm, int n, void **data, int *sizes, void **mhandle
     return OK;
 }
 
+static bool stall_due(uint64_t n)
+{
+    if (state.stall_at[0] && access(state.stall_at, F_OK) == 0) {
+        state.stall_at[0] = '\0';
+        return true;
+    }
+    return n == state.stall;
+}
+
 /* What goes wrong on purpose, once a message is complete. */
 static int message_spoil(struct request *r)
 {
@@ -292,7 +308,7 @@ static int message_spoil(struct request *r)
     if (n == state.cut) {
         r->size /= 2;
     }
-    if (n == state.stall) {
+    if (stall_due(n)) {
         r->ready_ns = now_ns() + state.stall_ms * 1000000u;
         state.log(3, 0x10, __func__, __LINE__, "NET/R2 : test line of a path that is DOWN");
     }

@@ -162,6 +162,9 @@ void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends);
 /* Ends the connection with a reason; the first one stays. */
 void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* The peer has ended, or announces nothing, as is known since @at: the connection ends with @what,
+ * and with what its paths have suffered. */
+void fo_fail_peer(struct fo_conn *fc, uint64_t at, const char *what);
 
 /*
  * Nothing is posted any more: NCCL has taken away, or is about to take away, what outstanding

@@ -33,9 +33,6 @@ void fo_apply_snapshot(struct fo_conn *fc, int p);
 /* The record about (p), as its state is now, whether it is due or not. */
 void fo_send_down(struct fo_conn *fc, int p);
 void fo_send_settled(struct fo_conn *fc, int p);
-/* The peer has ended, or announces nothing, as is known since @at: the connection ends with @what,
- * and with what its paths have suffered. */
-void fo_fail_peer(struct fo_conn *fc, uint64_t at, const char *what);
 
 /* --- fo_live.c --- */
 

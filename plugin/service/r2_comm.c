@@ -357,7 +357,7 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
         return report_error(c);
     }
     if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
-        fo_fail(&c->fo, R2_ERR_PEER, "the receiver has closed its end");
+        fo_fail_peer(&c->fo, c->fo.bye_at, "the receiver has closed its end");
         r2_gate_leave(&c->gate);
         return report_error(c);
     }

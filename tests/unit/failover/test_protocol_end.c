@@ -283,6 +283,27 @@ START_TEST(who_is_left_alone_says_why)
 }
 END_TEST
 
+/* ... and where nothing was outstanding when the receiver went. */
+START_TEST(who_sends_after_the_receivers_end_says_why)
+{
+    start(2, NULL);
+    message(100);
+    rig_fault(rig, "h0:* down");
+    rig_run(rig, 100 * RIG_MS);
+    rig_dereg(rig, 1, r_mr);
+    rig_close(rig, 1);
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_int_eq(rig->side[0].comm->fo.error, R2_OK);
+    ck_assert_int_lt(rig_isend(rig, out[1], 100, 0, s_mr), 0);
+    ck_assert_int_eq(rig->side[0].comm->fo.error, R2_ERR_PEER);
+    r2_log_flush();
+    ck_assert_msg(strstr(rig->last_warn[0], "the receiver has closed its end; no path for ") &&
+                      strstr(rig->last_warn[0], " ms; last: "),
+                  "%s", rig->last_warn[0]);
+    rig_dereg(rig, 0, s_mr);
+}
+END_TEST
+
 static int send_done(struct rig *r)
 {
     return r->side[0].head == r->side[0].tail;
@@ -510,6 +531,7 @@ int main(void)
     tcase_add_test(t, tombstone_gives_the_last_acknowledgement);
     tcase_add_loop_test(t, who_gives_up_later_says_why, 0, 2);
     tcase_add_loop_test(t, who_is_left_alone_says_why, 0, 4);
+    tcase_add_test(t, who_sends_after_the_receivers_end_says_why);
     tcase_add_test(t, one_by_one_to_the_last_path);
     tcase_add_test(t, ack_lost_while_the_receiver_idles);
     suite_add_tcase(s, t);

@@ -87,17 +87,15 @@ static void pause_at(uint64_t from_ms, uint64_t to_ms)
 
 static void fault(uint64_t at_ms, uint64_t took_ms)
 {
-    events[nevents] = (struct fault_event){.spec = &specs[nevents],
-                                           .fired = true,
-                                           .fired_ns = at_ms * MS,
-                                           .took_ns = took_ms * MS};
+    events[nevents] = (struct fault_event){
+        .spec = &specs[nevents], .fired = true, .fired_ns = at_ms * MS, .took_ns = took_ms * MS};
     nevents++;
 }
 
 static void switch_said(uint64_t began_ms, uint64_t end_ms, uint64_t stall_ms, int over)
 {
-    said[nsaid++] = (struct log_switch){T0 + began_ms * MS, T0 + end_ms * MS, stall_ms * MS,
-                                        (uint64_t)over};
+    said[nsaid++] =
+        (struct log_switch){T0 + began_ms * MS, T0 + end_ms * MS, stall_ms * MS, (uint64_t)over};
 }
 
 static void gather(uint64_t until_ms)

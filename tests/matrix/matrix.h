@@ -98,7 +98,8 @@ enum mx_said {
     MX_SAID_BAD_NEWS,
     MX_SAID_GOOD_NEWS,
     MX_SAID_PATH_DOWN,
-    MX_SAID_PATH_UP
+    MX_SAID_PATH_UP,
+    MX_SAID_LEFT_OUT /* so many more lines of paths: NCCL_R2_LOG=trace writes them all */
 };
 /* @line: one line of a process' log, ended. @v is written for a verdict. */
 enum mx_said mx_line_read(const char *line, struct mx_verdict *v);

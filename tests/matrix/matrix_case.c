@@ -5,14 +5,16 @@
 #include <signal.h>
 #include <string.h>
 
-#define SETTLE      (250 * MX_MS) /* what others say a little later */
-#define BACK_LIMIT  (15000 * MX_MS)
-#define CLEAR_LIMIT (15000 * MX_MS)
+#define SETTLE      (250 * MX_MS)   /* what others say a little later */
+#define UNTOLD      (5000 * MX_MS)  /* nobody can tell: how long it is listened for a wrong blame */
+#define BACK_LIMIT  (60000 * MX_MS) /* these two are bounds against hangs */
+#define CLEAR_LIMIT (60000 * MX_MS)
 
 struct run {
     struct mx_case c;
     struct mx_job *j;
     struct mx_tally t;
+    uint64_t swallowed; /* SPINE: before the fault */
 };
 
 static void on_verdict(void *arg, int proc, const struct mx_verdict *v)
@@ -71,6 +73,12 @@ static int all_informed(const struct run *r)
     return 1;
 }
 
+static int can_be_told(struct run *r)
+{
+    r->c.met = r->c.kind == MX_SPINE && mx_job_swallowed(r->j, r->c.nic, r->c.spine) > r->swallowed;
+    return mx_case_can_tell(&r->c);
+}
+
 /* Until everybody knows, and a little longer; a case without a fault for its whole time. */
 static void listen_until_known(struct run *r, uint64_t from)
 {
@@ -78,7 +86,8 @@ static void listen_until_known(struct run *r, uint64_t from)
     int calm = mx_case_blame(&r->c) == MX_NOTHING;
     uint64_t end = from + (uint64_t)(calm ? o->window_ms : o->limit_ms) * MX_MS;
 
-    while (mx_now() < end && (calm || !all_informed(r))) {
+    while (mx_now() < end && (calm || !all_informed(r)) &&
+           (calm || mx_now() < from + UNTOLD || can_be_told(r))) {
         mx_procs_read(r->j, 10 * MX_MS);
     }
     end = mx_now() + SETTLE;
@@ -141,7 +150,7 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s)
     struct mx_sums before = *s;
     const char *worse;
     enum mx_kind k;
-    uint64_t from, swallowed;
+    uint64_t from;
     char name[64];
     int rc;
 
@@ -158,13 +167,13 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s)
     if (j->o->verbose) {
         printf("seed %llu: %s\n", (unsigned long long)seed, name);
     }
-    swallowed = r.c.kind == MX_SPINE ? mx_job_swallowed(j, r.c.nic, r.c.spine) : 0;
+    r.swallowed = r.c.kind == MX_SPINE ? mx_job_swallowed(j, r.c.nic, r.c.spine) : 0;
     from = mx_now();
     if (inject(&r) != 0) {
         return -1;
     }
     listen_until_known(&r, from);
-    r.c.met = r.c.kind == MX_SPINE && mx_job_swallowed(j, r.c.nic, r.c.spine) > swallowed;
+    (void)can_be_told(&r); /* as it is now */
     sum_up(&r, from, s);
     memset(&r.t, 0, sizeof(r.t)); /* of what is said while it is mended only wrong blames count */
     rc = mend(&r, s);

@@ -121,6 +121,10 @@ enum mx_said mx_line_read(const char *line, struct mx_verdict *v)
     if (news) {
         return strstr(news, ": good again") ? MX_SAID_GOOD_NEWS : MX_SAID_BAD_NEWS;
     }
+    if (strstr(ours, " more lives of paths went UP -> DOWN") ||
+        strstr(ours, " more paths are up again")) {
+        return MX_SAID_LEFT_OUT;
+    }
     down =
         strstr(ours, " life ") ? strstr(ours, " UP -> DOWN: ") : NULL; /* of a path, not of a NIC */
     if (down && strncmp(down + strlen(" UP -> DOWN: "), "closing", 7) != 0) {

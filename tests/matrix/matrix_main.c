@@ -33,7 +33,7 @@ static void usage(FILE *out)
         "  --spines N     ways between two ports of a rail, 1 to %d (8)\n"
         "  --crossrail    rails reach each other\n"
         "  --window MS    how long a case without a fault is watched (1000)\n"
-        "  --limit MS     how long a verdict is waited for (5000)\n"
+        "  --limit MS     how long a verdict is waited for (30000), where nobody can tell no longer than 5000\n"
         "  --dir DIR      logs of the processes (matrix, beside this program)\n"
         "  --verbose      each case, and each verdict\n"
         "  --list         the kinds\n"
@@ -162,8 +162,12 @@ int main(int argc, char **argv)
         {"spines", 1, NULL, 'S'}, {"crossrail", 0, NULL, 'x'}, {"verbose", 0, NULL, 'v'},
         {"list", 0, NULL, 'l'},   {"help", 0, NULL, 'h'},      {NULL, 0, NULL, 0}};
     static char self[PATH_MAX], dir[PATH_MAX + 16];
-    struct mx_opts o = {
-        .hosts = 3, .nics = 2, .spines = 8, .seeds = MX_KINDS, .window_ms = 1000, .limit_ms = 5000};
+    struct mx_opts o = {.hosts = 3,
+                        .nics = 2,
+                        .spines = 8,
+                        .seeds = MX_KINDS,
+                        .window_ms = 1000,
+                        .limit_ms = 30000};
     struct sigaction sa = {.sa_handler = on_signal};
     int c;
 

@@ -47,6 +47,7 @@ static void rank_environment(int i)
     setenv("NCCL_IB_TIMEOUT", "15", 0);
     setenv("NCCL_R2_T_RETURN", "100", 0);
     setenv("NCCL_R2_T_PACKET", "200", 0);
+    setenv("NCCL_R2_LOG", "trace", 1); /* each path's line counts, however many there are */
 }
 
 static __attribute__((noreturn)) void rank_exec(const struct mx_job *j, int i, int out,
@@ -174,6 +175,9 @@ static void line_take(struct mx_job *j, int i, const char *line)
         break;
     case MX_SAID_PATH_UP:
         p->paths_down--;
+        break;
+    case MX_SAID_LEFT_OUT:
+        mx_job_fail(j, "nobody knows which paths are up: %s", line);
         break;
     default:
         break;

@@ -268,6 +268,8 @@ START_TEST(lines_are_read)
         {"INFO NET/R2 : send 7 h1/fab1 -> h0 path 1 life 2 is up: its NIC pair is back",
          MX_SAID_PATH_UP,
          {0}},
+        {"INFO NET/R2 : 38 more lives of paths went UP -> DOWN", MX_SAID_LEFT_OUT, {0}},
+        {"INFO NET/R2 : 26 more paths are up again", MX_SAID_LEFT_OUT, {0}},
         {"# host 0: send to host 1 over NIC 0: test returned 6", MX_SAID_OTHER, {0}},
     };
 

@@ -19,11 +19,14 @@ fabric() {
     "$B/softfab" up --name $fab --desc "$log/desc" >/dev/null || exit 1
     dir=$("$B/softfab" status --name $fab --json | jq -r .dir)
 }
-# run ARGUMENT...: a run over it, with a fault in the middle; what had been sent by then is in $log/then.json, what was at the end in $log/end.json
+# run ARGUMENT...: a run over it, with a fault in the middle; what had been sent once all $processes had left the NIC is in $log/then.json, what was at the
+# end in $log/end.json
+processes=2
 run() {
     timeout -k 5 120 "$B/r2_perf" all_reduce -b 512K -e 512K --buffsize 2M --fabric $fab --hosts 2 --placement out -w 1 -T 30s \
-        --fault "300ms:h0:n0 down" --fault-cmd "700ms:$B/softfab status --name $fab --json >$log/then.json" \
-        --duration 2500ms "$@" >"$log/out" 2>&1
+        --fault "300ms:h0:n0 down" \
+        --fault-cmd "$(once 700ms "$(logged 'NET/R2 : switch: fab0' $processes)" "$B/softfab status --name $fab --json >$log/then.json")" \
+        --duration 2500ms --after 1500ms "$@" >"$log/out" 2>&1
     rc=$?
     "$B/softfab" status --name $fab --json >"$log/end.json"
 }
@@ -87,6 +90,7 @@ wanted "off" && {
 # --- four processes on each host, each with rings on all NICs: no survivor carries much more than the others ---
 wanted "processes" && {
     fabric "hosts 2" "nics 4" "rate 40MB/s"
+    processes=6 # of eight; two have both of their neighbours on host 1
     run --ranks-per-host 4 --intra net --channels 4
     shares "processes: four share three NICs" '.[0] < .[3] / 20 and (.[1:] | max < 1.1 * add / 3)'
 }

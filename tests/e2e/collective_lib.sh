@@ -17,7 +17,28 @@ ok() {
 bad() {
     failed=$((failed + 1))
     echo "FAILED $1: $2"
+    [ ! -e "$log/never" ] || sed 's/^/    never came: /' "$log/never"
+    rm -f "$log/never"
     grep -vE 'busbw|^$' "$log/out" | tail -25 | cut -c1-200 | sed 's/^/    | /'
+}
+# once TIME CONDITION [COMMAND]: for r2_perf --fault-cmd: from TIME on waits until the shell's CONDITION is true, then does COMMAND. A run with --after lasts until then,
+# however slow the machine is; a bound against hangs: 60 s. In a file, since r2_perf prints what it runs: no pattern is found in its own text.
+once() {
+    once=$(mktemp "$log/onceXXXXXX")
+    cat >"$once" <<END
+n=0
+until $2; do
+    n=\$((n + 1))
+    [ \$n -lt 600 ] || { cat "$once" >"$log/never"; echo "60 s, and never" >&2; exit 1; }
+    sleep 0.1
+done
+${3:-true}
+END
+    echo "$1:sh $once"
+}
+# logged PATTERN [COUNT]: such a condition: as many lines of the run say so
+logged() {
+    echo "[ \$(grep -cE '$1' $log/out) -ge ${2:-1} ]"
 }
 wanted() {
     case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac

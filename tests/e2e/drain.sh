@@ -43,7 +43,7 @@ drained() {
 case_middle() { # HOST
     fabric 3
     run --duration 2s --fault-cmd "$(ctl_at 500ms "$1" drain fab1 --wait --limit 20 --why cable)" --fault-cmd \
-        "$(ctl_at 1s "$1" status)" --fault-cmd "$(ctl_at 1200ms "$1" undrain fab1)" --after 1s
+        "$(ctl_at 1s "$1" status)" --fault-cmd "$(ctl_at 1200ms "$1" undrain fab1)" --fault-cmd "$(once 1300ms "$(logged "^h$1:.* life 2 is up")")" --after 100ms
     was_right "drain at host $1" || return
     if [ "$(drained fab1 "$1")" = 0 ]; then
         bad "drain at host $1" "no life ended by it"

@@ -3,13 +3,15 @@
 # fault fired (r2_perf fails otherwise), that paths came up in a later life at both ranks and that the NICs which came back sent data from then on. The
 # speed at the end against that before the first fault is shown, not judged. Argument: build folder. Second argument: only cases whose name contains it.
 . "$(dirname "$0")/collective_lib.sh"
+export NCCL_R2_LOG=trace # each path's line counts, however many there are
 export NCCL_IB_TIMEOUT=14 NCCL_IB_RETRY_CNT=7 NCCL_R2_T_RETURN=200
 fab=failback$$
 trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
 LAST=1000 # ms at the end of a run that are compared with the time before the first fault
 
 # run SECONDS ARGUMENT...: a run over a fabric of its own; an argument that begins with a digit is a fault. $back: the NICs that come back, whose
-# counters are kept as they are then.
+# counters are kept as they are then: the run lasts until they carry data again ($returns: or not).
+returns=yes
 run() {
     duration=$1 back=
     shift
@@ -25,6 +27,7 @@ run() {
         esac
         shift
     done
+    [ $returns = no ] || set -- "$@" --fault-cmd "$(once "${duration}s" "sh $log/back '$back'")" --after 100ms
     rm -f "$log/json" "$log/counters"
     "$B/softfab" down --name $fab >/dev/null 2>&1
     "$B/softfab" up --name $fab --hosts 2 --nics 4 --rate 10MB/s >/dev/null || exit 1
@@ -43,6 +46,13 @@ idle() {
             if ($1 == b[i] || (b[i] ~ /\*$/ && index($1, all) == 1)) { seen++; if ($6 - then[$1] < 100000) print $1 } } }
         END { if (!seen) print "none came back" }' "$log/counters" -
 }
+# That, as a condition for the run: paths are up again at both hosts, and nothing that came back is idle.
+cat >"$log/back" <<END
+B=$B fab=$fab log=$log back=\$1
+$(sed -n '/^idle()/,/^}/p' "$0")
+$(sed -n '/^later()/,/^}/p' "$0")
+[ "\$(later h0)" -gt 0 ] && [ "\$(later h1)" -gt 0 ] && [ -z "\$(idle)" ]
+END
 # later RANK: how many paths came up at this host in a later life
 later() {
     grep -cE "^$1:.* path [0-9]+ life ([2-9]|[1-9][0-9]+) is up" "$log/out"
@@ -129,6 +139,7 @@ wanted "storm" && {
     right "a storm of 20 flaps" 16
 }
 wanted "never" && {
+    returns=no
     NCCL_R2_FAILBACK=never run 2.5 '600ms:h0:n1 down' '900ms:h0:n1 up'
     if [ $rc = 0 ] && [ "$(later h0)$(later h1)" = 00 ] && [ "$(downs)" -gt 0 ]; then
         ok "NCCL_R2_FAILBACK=never leaves it out ($(share) % of the speed before)"
@@ -136,6 +147,7 @@ wanted "never" && {
         bad "NCCL_R2_FAILBACK=never leaves it out" "exit code $rc, later lives $(later h0) and $(later h1), $(share) % of the speed before"
     fi
 }
+returns=yes
 # manual_case HOST NIC: NIC 1 of host 0 is repaired early, and stays out until the administrator of that host says so
 manual_case() {
     name="manual: r2_ctl failback $2 at host $1"

@@ -4,6 +4,7 @@
 # Argument: build folder. Second argument: only cases whose name contains it.
 . "$(dirname "$0")/collective_lib.sh"
 export NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3
+export NCCL_R2_LOG=trace # each path's line counts, however many there are
 
 # perf ARGUMENTS: a run over a fabric of its own
 perf() {
@@ -146,7 +147,8 @@ wanted "fewest NICs" && {
 # Four queue pairs over each of two NIC pairs, all of them up at the start; a NIC takes four of each connection along, and all come back.
 queue_pairs() {
     NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=$2 NCCL_R2_T_RETURN=100 perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 --duration 2500ms \
-        --fault "300ms:h$1:n1 down" --fault "900ms:h$1:n1 up"
+        --fault "300ms:h$1:n1 down" --fault "900ms:h$1:n1 up" \
+        --fault-cmd "$(once 1s "[ \$(grep -c ' life [2-9] is up' $log/out) -ge \$(grep -c ' life 1 UP -> DOWN' $log/out) ]")" --after 100ms
     name="queue pairs: 4 per NIC pair, split $2, a NIC of host $1 down and up"
     was_right "$name" || return
     all=$(grep -c 'connected: 8 paths of 8 up' "$log/out")

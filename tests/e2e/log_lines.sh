@@ -30,7 +30,8 @@ wanted "start" && {
     there "start: the others are counted" 'NET/R2 : 80 more connections stand \(r2_stat -c lists them\)'
 }
 wanted "failure" && {
-    many --duration 4s --fault '1500ms:h0:n1 down' --after 4s
+    many --duration 4s --fault '1500ms:h0:n1 down' --fault-cmd "$(once 2s "$(logged '^h0:.* more lives of paths went UP -> DOWN')")" \
+        --fault-cmd "$(once 2100ms "$(logged '^h0:.*NET/R2 : switch: fab1')")" --after 2500ms
     was_right "failure: 96 connections move" && at_most "failure: 96 connections move" 140
     there "failure: the first are told" ' life 1 UP -> DOWN: port down'
     there "failure: the others are counted" 'NET/R2 : [1-9][0-9]* more lives of paths went UP -> DOWN'

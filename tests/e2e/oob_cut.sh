@@ -89,7 +89,7 @@ for h in 0 1; do
     : >"$W/r$h"
     ns=$a
     [ $h = 0 ] || ns=$b
-    NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=17 NCCL_IB_RETRY_CNT=3 NCCL_SOCKET_IFNAME=v NCCL_R2_T_RETURN=500 NCCL_R2_RUN_DIR="$W" \
+    NCCL_DEBUG=INFO NCCL_R2_LOG=trace NCCL_IB_TIMEOUT=17 NCCL_IB_RETRY_CNT=3 NCCL_SOCKET_IFNAME=v NCCL_R2_T_RETURN=500 NCCL_R2_RUN_DIR="$W" \
         ip netns exec "$ns" "$B/softfab" exec --name "$name" --host $h -- "$B/r2_matrix" --rank $h 2 4 "$B/libnccl-net-r2.so" "$W/ways" 200 >"$W/r$h" 2>&1 &
     pids="$pids $!"
 done

@@ -67,7 +67,7 @@ expect "a rank is killed" 3
 says "a rank is killed" '^# error: rank . (process .*) was killed by signal 9'
 run all_reduce $SHORT --json "$TMP/orphan.json" --fault-cmd '200ms:kill -9 $(ps -o ppid= -p $PPID)'
 expect "the launcher is killed" 137
-check "its ranks go with it" sh -c "! pgrep -f '^$PERF .*orphan.json' >/dev/null"
+check "its ranks go with it" nobody_left "^$PERF .*orphan.json"
 
 if [ ! -x "$B/softfab" ] || [ ! -e "$B/softfab-lib/libibverbs.so.1" ]; then
     echo "skipped: the software fabric is not built"

@@ -55,6 +55,17 @@ says()
     if grep -q -e "$2" "$TMP/out" "$TMP/err"; then pass; else fail "$1: nothing like '$2'"; fi
 }
 
+# nobody_left PATTERN: no process has such a command line, or will not for long: who is killed is gone when the kernel has taken it down. A bound against hangs: 30 s.
+nobody_left()
+{
+    left=300
+    while pgrep -f "$1" >/dev/null; do
+        left=$((left - 1))
+        [ $left -gt 0 ] || return 1
+        sleep 0.1
+    done
+}
+
 finish()
 {
     echo "$PASSED passed, $FAILED failed"

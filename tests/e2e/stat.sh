@@ -51,6 +51,7 @@ at() {
 switched='[.jobs[].processes[] | .switches >= 1] | any and all'
 heard='[.jobs[].processes[] | .switches >= 1 and any(.history[]; .kind == "news") and any(.nics[]; .fault_at_peer == 1)] | any and all'
 returned='[.jobs[].processes[] | .failbacks >= 1] | any and all'
+good='[.jobs[].processes[] | any(.history[]; .kind == "news" and (.text | test("good again")))] | any and all'
 runs='.jobs != []'
 run() {
     timeout -k 5 120 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts $hosts --placement out -w 1 -T 30s --stats "$@" >"$log/out" 2>&1
@@ -101,7 +102,7 @@ case_nic() {
     run --duration 2s --fault "500ms:h0:n1 down" --fault-cmd "$(at 600ms 0 down0 "$switched")" --fault-cmd "$(at 600ms 0 down0.json "$switched" --json)" \
         --fault-cmd "$(at 600ms 1 down1.json "$heard" --json)" --fault-cmd "$(at 600ms 1 down1.check "$heard" --check)" --fault-cmd "$(at 600ms 1 down1.H "$heard" -H)" --fault-cmd "$(at 600ms 0 down.check "$switched" --check)" --fault-cmd "$(at 600ms 0 down.H "$switched" -c -H)" \
         --fault-cmd "$(at 600ms 0 down.loaded "$switched" --assert-loaded)" --fault "2s:h0:n1 up" --fault-cmd "$(at 2100ms 0 back0.json "$returned" --json)" \
-        --fault-cmd "$(at 2100ms 0 back.check "$returned" --check)" --fault-optional --after 500ms
+        --fault-cmd "$(at 2100ms 0 back.check "$returned" --check)" --fault-cmd "$(at 2200ms 1 good.json "$good" --json)" --fault-optional --after 100ms
     unset SLURM_JOB_ID
     was_right "a NIC goes and returns" || return
     n=$(lost 0 fab1)
@@ -134,6 +135,7 @@ case_nic() {
     says "check: exit status 1" down.check.rc '^1$'
     if awk 'length > 80 { exit 1 }' "$log/down.check"; then ok "check: 80 columns"; else bad "check: 80 columns" "$(cat "$log/down.check")"; fi
     says "assert-loaded" down.loaded '^loaded: r2_perf, pid [0-9]+, nccl-net-r2 '
+    is "json: the other end has heard that it is good again" good.json "$good"
     is "json: after its return it is up" back0.json '.jobs[0].processes[0] | .capacity == [3, 3] and .failbacks == 1 and (.nics[] | select(.device == "fab1") |
         .state == "up" and .moved == 0 and .connections > 0) and (.history | map(.kind) | index("failback") != null)'
     says "check: healthy again" back.check.rc '^0$'
@@ -173,7 +175,7 @@ case_processes() {
     rm -f "$log"/two*
     run --ranks-per-host 2 --intra net --duration 2s --fault "500ms:h0:n1 down" --fault-cmd "$(at 600ms 0 two.json "$switched" --json)" --fault-cmd "$(at 600ms 0 two "$switched")" --fault-optional --after 500ms
     tries=0
-    while [ "$(grep -c 'has ended' "$log/follow")" != 2 ] && [ $tries -lt 200 ]; do # it looks every 0.2 s
+    while [ "$(grep -c 'has ended' "$log/follow")" != 2 ] && [ $tries -lt 600 ]; do # it looks every 0.2 s
         tries=$((tries + 1))
         sleep 0.05
     done
@@ -205,7 +207,7 @@ case_blackhole() {
     done
     echo 5 | tee $counters >/dev/null
     # 2 MiB are on the wire for a tenth of a second: bytes are under way when the NIC goes, and the stall is the job's.
-    run -b 2M -e 2M --duration 2s --fault-cmd "400ms:echo 46 | tee $counters >/dev/null" --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 1s
+    run -b 2M -e 2M --duration 2s --fault-cmd "$(once 700ms "$(logged 'WARN NET/R2 : R2-F03 ')")" --fault-cmd "400ms:echo 46 | tee $counters >/dev/null" --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 1s
     unset SLURM_JOB_ID
     was_right "blackhole" || return
     if [ "$(downs)" = 0 ]; then
@@ -232,7 +234,7 @@ case_counters() {
         fifos="$fifos $dir/host$h/sys/class/infiniband/fab1/ports/1/counters/symbol_error"
     done
     echo 5 | tee $fifos >/dev/null
-    run --duration 2s --fault-cmd "400ms:rm $fifos; mkfifo $fifos" --fault "500ms:h0:n1 blackhole" --fault-optional --after 1s
+    run --duration 2s --fault-cmd "$(once 600ms "$(logged 'WARN NET/R2 : R2-F03 ')")" --fault-cmd "400ms:rm $fifos; mkfifo $fifos" --fault "500ms:h0:n1 blackhole" --fault-optional --after 1s
     was_right "a counter that blocks" || return
     says "a counter that blocks: the verdict comes without it" out 'WARN NET/R2 : R2-F03 .*-loop:ok (stall|moved)='
     if grep -q 'R2-F03: .*since its first connection' "$log/out"; then bad "a counter that blocks" "it did not"; else ok "a counter that blocks: its reading is still out"; fi
@@ -355,7 +357,16 @@ wanted "cli" && {
     dir=/nonexistent
     cli 1 'is no directory'
     cli 2 'is no directory' --check
-    timeout 2 "$B/r2_stat" --run-dir "$log/empty" --watch 0.2 >"$log/out" 2>&1
+    "$B/r2_stat" --run-dir "$log/empty" --watch 0.2 >"$log/out" 2>&1 &
+    busy=$!
+    tries=0
+    while [ "$(grep -c 'looked in' "$log/out")" -lt 2 ] && [ $tries -lt 600 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    kill "$busy"
+    wait "$busy" 2>/dev/null
+    busy=
     if [ "$(grep -c 'looked in' "$log/out")" -ge 2 ]; then ok "r2_stat --watch"; else bad "r2_stat --watch" "$(cat "$log/out")"; fi
 }
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -38,8 +38,10 @@ counted() {
 # job NAME ARGUMENT...: a run with strangers all the time, looked at by r2_stat in the middle
 job() {
     "$B/softfab" up --name $fab --hosts 2 --nics 4 --rate 20MB/s >/dev/null || exit 1
-    timeout -k 5 60 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts 2 --placement out -w 1 -T 30s \
-        --duration 4s "$@" >"$log/out" 2>&1 &
+    rm -f "$log"/seen*
+    : >"$log/out" # what is read from now on is of this job
+    timeout -k 5 100 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts 2 --placement out -w 1 -T 30s \
+        --duration 4s "$@" --fault-cmd "$(once 3s "[ -e $log/seen0 ] && [ -e $log/seen1 ]")" --after 1s >"$log/out" 2>&1 &
     perf=$!
     until_true 20 both_listen || bad "the job" "it does not begin"
     # shellcheck disable=SC2046
@@ -49,6 +51,7 @@ job() {
         until_true 20 counted $h
         "$B/softfab" exec --name $fab --host $h -- "$B/r2_stat" >"$log/table$h"
         "$B/softfab" exec --name $fab --host $h -- "$B/r2_stat" --prom - >"$log/prom$h"
+        : >"$log/seen$h"
     done
     wait $perf
     rc=$?

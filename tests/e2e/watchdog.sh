@@ -5,6 +5,7 @@
 # Argument: build folder. Second argument: only cases whose name contains it.
 . "$(dirname "$0")/collective_lib.sh"
 export NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7
+export NCCL_R2_LOG=trace # each path's line counts, however many there are
 
 # perf ARGUMENTS: a run over a fabric of its own
 perf() {
@@ -38,14 +39,13 @@ still() {
     fi
 }
 
-# tail_lost NAME: the run was right, no NIC was given up, and nothing waited for RC's time-out of 4.3 s (half of it, on a loaded machine)
+# tail_lost NAME: the run was right, no NIC was given up, and nothing waited for RC: its time-out is longer than r2_perf waits for anything (RC_LATE)
+RC_LATE=23 # 34 s, and -T is 30 s
 tail_lost() {
     was_right "$1" || return
     stall=$(sed -n 's/^# r2 stall after fault [0-9]*: \([0-9]*\).* ms.*/\1/p' "$log/out" | sort -rn | head -1)
     if [ "$(downs '')" != "$(downs '\(last packet lost\|told by peer\)')" ]; then
         bad "$1" "more than last packets were lost: $(kinds)"
-    elif [ "${stall:-0}" -ge 2000 ]; then
-        bad "$1" "a stall of $stall ms"
     else
         ok "$1: $(kinds)stall ${stall:-0} ms ($(grep -o 'checked [0-9]* operations' "$log/out"))"
     fi
@@ -168,12 +168,12 @@ wanted "slow links" && {
     still "4 MiB messages, two channels on a NIC, at 20 MB/s"
 }
 wanted "glitch" && {
-    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 3s \
+    NCCL_IB_TIMEOUT=$RC_LATE perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 3s \
         --fault '200ms:h1:n1 blackhole' --fault '225ms:h1:n1 up' --fault '1s:h0:n2 blackhole' --fault '1020ms:h0:n2 up'
     tail_lost "glitches of 20 ms"
 }
 wanted "loss" && {
-    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 3s \
+    NCCL_IB_TIMEOUT=$RC_LATE perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 3s \
         --fault '200ms:h1:n1 loss 1%' --fault '200ms:h0:n2 loss 1%'
     tail_lost "1 % loss"
 }
@@ -181,7 +181,7 @@ wanted "loss" && {
 # take a spine is the hash's choice: three of eight are silent one after the other, and what they have swallowed is asked of the fabric.
 wanted "silent way" && {
     # shellcheck disable=SC2016
-    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --spines 8 --channels 8 --rate 20MB/s --duration 4500ms \
+    NCCL_IB_TIMEOUT=$RC_LATE perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --spines 8 --channels 8 --rate 20MB/s --duration 4500ms \
         --fault '500ms:spine 3 blackhole' --fault '1500ms:spine 3 up' --fault '1750ms:spine 6 blackhole' --fault '2750ms:spine 6 up' \
         --fault '3s:spine 1 blackhole' --fault-cmd '4s:"$R2_PERF_SOFTFAB" status --name "$R2_PERF_FABRIC"'
     lost=$(awk '$1 == "rail" && $3 == "spine" { n += $8 } END { print n + 0 }' "$log/out")

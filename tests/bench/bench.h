@@ -89,7 +89,8 @@ int bench_memory_run(void);
 int bench_news_run(unsigned seeds);
 /* A NIC dies under @conns connections, of which @active have work. */
 int bench_many_run(unsigned conns, unsigned active);
-/* Profiled from outside: @what is traffic, idle-send or idle-recv; @n messages or tests. */
+/* Profiled from outside: @what is traffic, idle-send, idle-recv or no-receive; @n messages, tests
+ * or sends. */
 int bench_calls_run(const char *what, unsigned n, int nics);
 /* Latency of small messages before and after a failover. */
 int bench_small_run(void);

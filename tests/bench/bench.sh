@@ -211,7 +211,8 @@ section() {
         for nics in 1 8; do
             jq -n --argjson nics $nics --argjson s "$(per_item send traffic $nics)" --argjson r "$(per_item recv traffic $nics)" \
                 --argjson si "$(per_item send idle-send $nics)" --argjson ri "$(per_item recv idle-recv $nics)" \
-                '{nics: $nics, bytes: 131072, send: $s, recv: $r, idle_send_test: $si, idle_recv_test: $ri}'
+                --argjson none "$(per_item send no-receive $nics)" \
+                '{nics: $nics, bytes: 131072, send: $s, recv: $r, idle_send_test: $si, idle_recv_test: $ri, no_receive: $none}'
         done >"$T/rows"
         jq -s . "$T/rows"
         ;;

@@ -7,6 +7,7 @@
 
 #define LINK_RATE 12500000000ull
 #define SIZE      131072
+#define STEP_NS   15000 /* more than a message takes on the link */
 
 /* One request that cannot end, tested again and again: what a test costs that finds nothing. */
 static void idle(struct bench_flow *f, int sending, unsigned n)
@@ -27,6 +28,33 @@ static void idle(struct bench_flow *f, int sending, unsigned n)
     bench_flow_run(f, f->limit);
 }
 
+/* Sends for which there is no receive. */
+static void refused(struct bench_flow *f, unsigned n)
+{
+    f->limit = 64;
+    bench_flow_run(f, f->limit);
+    f->limit += BENCH_WINDOW;
+    for (unsigned i = 0; i < n; i++) {
+        bench_call_send(f);
+    }
+    if (f->s_posted != f->s_done) {
+        bench_die("a send without a receive was begun");
+    }
+    bench_flow_run(f, f->limit);
+}
+
+/* Each message is done when it is tested first. */
+static void stream(struct bench_flow *f, unsigned n)
+{
+    bench_flow_run(f, n);
+    f->limit = f->s_posted > f->r_posted ? f->s_posted : f->r_posted;
+    bench_flow_run(f, f->limit);
+    if (f->s_tests + f->r_tests > 2 * f->limit + 6 * BENCH_WINDOW) {
+        bench_die("%llu messages took %llu and %llu tests", (unsigned long long)f->limit,
+                  (unsigned long long)f->s_tests, (unsigned long long)f->r_tests);
+    }
+}
+
 int bench_calls_run(const char *what, unsigned n, int nics)
 {
     struct r2_config cfg;
@@ -38,9 +66,10 @@ int bench_calls_run(const char *what, unsigned n, int nics)
     bench_flow_open(&f, &d, 0, SIZE);
     f.step_ns = 5000;
     if (strcmp(what, "traffic") == 0) {
-        bench_flow_run(&f, n);
-        f.limit = f.s_posted > f.r_posted ? f.s_posted : f.r_posted;
-        bench_flow_run(&f, f.limit);
+        f.step_ns = STEP_NS;
+        stream(&f, n);
+    } else if (strcmp(what, "no-receive") == 0) {
+        refused(&f, n);
     } else if (strcmp(what, "idle-send") == 0 || strcmp(what, "idle-recv") == 0) {
         idle(&f, strcmp(what, "idle-send") == 0, n);
     } else {

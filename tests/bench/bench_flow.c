@@ -1,10 +1,15 @@
-/* One connection under traffic: a window of receives and sends, the oldest tested in each turn. */
+/* One connection under traffic: a window of receives and sends, the oldest tested in each turn.
+ * Posted and tested as NCCL does it, through the table. */
 #include "tests/bench/bench.h"
+
+#include "plugin/nccl/net_abi_v12.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define FLOW_HANG_NS (20000 * DUO_MS)
+
+extern const struct nccl_net_v12 ncclNetPlugin_v12;
 
 static uint8_t *slot(uint8_t *base, const struct bench_flow *f, uint64_t i)
 {
@@ -70,12 +75,11 @@ void bench_flow_close(struct bench_flow *f)
 
 static __attribute__((noinline)) void recv_post(struct bench_flow *f)
 {
-    void *data = slot(f->in, f, f->r_posted);
+    void *data = slot(f->in, f, f->r_posted), *mr = f->rx_mr, *req;
     size_t size = f->size;
     int tag = 1;
-    struct r2_req *req;
 
-    if (r2_net_irecv(f->rx, 1, &data, &size, &tag, &f->rx_mr, &req) != R2_OK) {
+    if (ncclNetPlugin_v12.irecv(f->rx, 1, &data, &size, &tag, &mr, NULL, &req) != NCCL_SUCCESS) {
         bench_die("irecv failed: %s", f->rx->fo.why);
     }
     if (req) {
@@ -86,10 +90,10 @@ static __attribute__((noinline)) void recv_post(struct bench_flow *f)
 static __attribute__((noinline)) void send_post(struct bench_flow *f)
 {
     uint8_t *at = slot(f->out, f, f->s_posted);
-    struct r2_req *req;
+    void *req;
 
     message_fill(f, at, f->s_posted);
-    if (r2_net_isend(f->tx, at, f->size, 1, f->tx_mr, &req) != R2_OK) {
+    if (ncclNetPlugin_v12.isend(f->tx, at, f->size, 1, f->tx_mr, NULL, &req) != NCCL_SUCCESS) {
         bench_die("isend failed: %s", f->tx->fo.why);
     }
     if (req) {
@@ -109,8 +113,7 @@ static void pause_note(struct bench_flow *f)
 
 void bench_call_recv(struct bench_flow *f)
 {
-    size_t size = 0;
-    int done = 0;
+    int size = 0, done = 0;
 
     if (f->r_posted < f->limit && f->r_posted - f->r_done < BENCH_WINDOW) {
         recv_post(f);
@@ -119,11 +122,11 @@ void bench_call_recv(struct bench_flow *f)
         return;
     }
     f->r_tests++;
-    if (r2_net_test(f->r_req[f->r_done % BENCH_WINDOW], &done, &size) != R2_OK) {
+    if (ncclNetPlugin_v12.test(f->r_req[f->r_done % BENCH_WINDOW], &done, &size) != NCCL_SUCCESS) {
         bench_die("test of a receive failed: %s", f->rx->fo.why);
     }
     if (done) {
-        message_check(f, slot(f->in, f, f->r_done), f->r_done, size);
+        message_check(f, slot(f->in, f, f->r_done), f->r_done, (size_t)size);
         f->r_done++;
         pause_note(f);
     }
@@ -140,7 +143,7 @@ void bench_call_send(struct bench_flow *f)
         return;
     }
     f->s_tests++;
-    if (r2_net_test(f->s_req[f->s_done % BENCH_WINDOW], &done, NULL) != R2_OK) {
+    if (ncclNetPlugin_v12.test(f->s_req[f->s_done % BENCH_WINDOW], &done, NULL) != NCCL_SUCCESS) {
         bench_die("test of a send failed: %s", f->tx->fo.why);
     }
     f->s_done += (unsigned)done;

@@ -82,6 +82,6 @@ int main(int argc, char **argv)
     }
     fprintf(
         stderr,
-        "usage: bench_inproc cost | memory | fill | cut | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | calls traffic|idle-send|idle-recv N NICS\n");
+        "usage: bench_inproc cost | memory | fill | cut | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | calls traffic|idle-send|idle-recv|no-receive N NICS\n");
     return 2;
 }

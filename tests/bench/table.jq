@@ -47,7 +47,7 @@ def rows:
     [true, "set-up of 64 at once", "median \(.of_64.median_ms | ms)", "", "setup"]),
   (if .calls | type == "array" then .calls[] |
     [(.nics == 8), "instructions per message of \(.bytes | size), \(.nics | paths)",
-     "isend and its tests \(.send), irecv and its tests \(.recv)", "a test that finds nothing: \(.idle_send_test), \(.idle_recv_test)", "calls"]
+     "isend and its test \(.send), irecv and its test \(.recv)", "a test that finds nothing: \(.idle_send_test), \(.idle_recv_test); an isend without a receive: \(.no_receive)", "calls"]
    else [false, "instructions per message", "not measured: \(.calls.skipped)", "", "calls"] end),
   (.fill | [false, "weights of \(.connections) connections to \(.hosts) hosts over \(.nics) NICs", "\(.us) us of CPU", "each connection by itself: \(.single_us) us; least within \((1 - .of_bound) * 1000 | round / 10) % of the bound", "fill"], [false, "the same from facts to weights, one NIC lost", "\(.plan_us) us of CPU", "\(.connections) different connections: \(.plan_single_us) us", "fill"], [false, "the flow that gets least, \(.worlds) random worlds", "short of the bound: mean \(.lp_loss * 1000 | round / 10) %, at most \(.lp_loss_worst * 1000 | round / 10) %", "progressive filling alone: \(.filling_loss * 1000 | round / 10) %, \(.filling_loss_worst * 1000 | round / 10) %", "fill"]),
   (if .fabric | type == "array" then .fabric[] |

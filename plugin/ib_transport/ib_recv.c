@@ -146,14 +146,15 @@ static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int 
  * Where writes may overtake each other: the next word of the ring for a larger value, the same
  * one for the same, so that a late write finds its own word and no newer value there. A word
  * comes round again after IB_ACKS more acks alone, and no more writes than that are ever out: the
- * one before has completed, that is, it has been placed.
+ * one before has completed, that is, it has been placed. Half of the room is for the end of a
+ * burst, behind which NCCL may not call for long: until then a CTS can carry it, or a later turn.
  */
 static __attribute__((noinline)) int write_ack_word(struct ib_recv *rx, struct ib_path *p)
 {
     uint64_t *word = rx->conn->ctl_src->ack[p->index];
     unsigned at = p->ack_at, slot;
 
-    if (!p->ar || p->sq_used >= IB_ACKS) {
+    if (!p->ar || p->sq_used >= (rx->ledger.acked == rx->ledger.rpost ? IB_ACKS : IB_ACKS / 2)) {
         return -1;
     }
     at += rx->ledger.acked > p->ack_alone;

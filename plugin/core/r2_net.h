@@ -26,6 +26,7 @@
 #define R2_NET_MAX_REQUESTS 32 /* per comm, times R2_NET_MAX_RECVS for sends */
 #define R2_NET_MAX_SIZE     (1ull << 30)
 #define R2_NET_NO_CLASS     (-1) /* no traffic class asked for */
+_Static_assert(R2_NET_MAX_SIZE <= INT32_MAX, "test() says sizes as int");
 
 struct topo;
 struct r2_inst;   /* this process: devices, threads, peers */
@@ -121,8 +122,9 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
                             const int *tags, struct ib_mr **mrs, struct r2_req **req);
 enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *sizes,
                              struct ib_mr **mrs, struct r2_req **req);
-/* @sizes: NULL, or room for 1 (send) or n (receive) counts, written only when *done. */
-enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes);
+/* @sizes: NULL, or room for 1 (send) or n (receive) counts, written only when *done; a flush has
+ * none. As NCCL has them: no message is as long that its size is no int. */
+enum r2_status r2_net_test(struct r2_req *req, int *done, int *sizes);
 
 /* All accept NULL, requests outstanding and dead hardware; always succeed and return at once.
  * Registrations that are left stay. */

@@ -596,7 +596,7 @@ void ib_recv_send_acks(struct ib_recv *rx)
     }
 }
 
-int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes)
+int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, int *sizes)
 {
     for (int i = 0; i < n; i++) {
         uint64_t seq = first + (uint64_t)i;
@@ -606,7 +606,7 @@ int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes)
         }
     }
     for (int i = 0; sizes && i < n; i++) {
-        sizes[i] = rx->ledger.entry[(first + (uint64_t)i) % R2_LEDGER_WINDOW].bytes;
+        sizes[i] = (int)rx->ledger.entry[(first + (uint64_t)i) % R2_LEDGER_WINDOW].bytes;
     }
     return 1;
 }

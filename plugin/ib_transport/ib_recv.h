@@ -105,7 +105,7 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from);
 
 /* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not
  * NULL. */
-int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes);
+int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, int *sizes);
 
 /* The done was reported. Groups are reported in order. */
 void ib_recv_retire(struct ib_recv *rx, int n);

@@ -12,9 +12,6 @@
 
 #define NET_SHIM_NAME "R2"
 
-/* Largest number of sizes that a test() may write. */
-#define NET_SHIM_SIZES R2_NET_MAX_RECVS
-
 /* NCCL's code for @s. An error hands the queued log lines over first, so that its reason is the
  * last WARN that NCCL has seen. */
 enum nccl_result net_shim_result(enum r2_status s);

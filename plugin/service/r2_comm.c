@@ -457,7 +457,7 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
 }
 
 static inline __attribute__((always_inline)) int test_send(struct r2_comm *c, struct r2_req *req,
-                                                           size_t *sizes)
+                                                           int *sizes)
 {
     struct ib_smsg *m = &c->tx->msg[req->seq % R2_LEDGER_WINDOW];
 
@@ -466,14 +466,14 @@ static inline __attribute__((always_inline)) int test_send(struct r2_comm *c, st
         return 0;
     }
     if (sizes) {
-        sizes[0] = m->size;
+        sizes[0] = (int)m->size;
     }
     ib_send_retire(m);
     return 1;
 }
 
 static inline __attribute__((always_inline)) int test_recv(struct r2_comm *c, struct r2_req *req,
-                                                           size_t *sizes)
+                                                           int *sizes)
 {
     ib_recv_progress(c->rx);
     if (req->seq != c->rx->ledger.rdone || !ib_recv_done(c->rx, req->seq, req->n, sizes)) {
@@ -499,7 +499,7 @@ static __attribute__((noinline)) int test_flush(struct r2_comm *c, struct r2_req
 }
 
 static inline __attribute__((always_inline)) int test_step(struct r2_comm *c, struct r2_req *req,
-                                                           size_t *sizes)
+                                                           int *sizes)
 {
     if (__builtin_expect(req->kind == R2_REQ_FLUSH, 0)) {
         return test_flush(c, req);
@@ -509,7 +509,7 @@ static inline __attribute__((always_inline)) int test_step(struct r2_comm *c, st
 
 /* The same, and the profiler is notified. */
 static __attribute__((noinline)) enum r2_status test_profiled(struct r2_comm *c, struct r2_req *req,
-                                                              int *done, size_t *sizes)
+                                                              int *done, int *sizes)
 {
     int failed;
 
@@ -524,7 +524,7 @@ static __attribute__((noinline)) enum r2_status test_profiled(struct r2_comm *c,
     return failed ? report_error(c) : R2_OK;
 }
 
-enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
+enum r2_status r2_net_test(struct r2_req *req, int *done, int *sizes)
 {
     struct r2_comm *c = req->comm;
 

@@ -235,12 +235,12 @@ static void arrive(struct run *r)
 
 static void test_all(struct run *r)
 {
-    size_t sizes[8];
+    int sizes[8];
 
     ib_recv_progress(r->rx);
     while (r->groups && ib_recv_done(r->rx, r->group[0].first, r->group[0].n, sizes)) {
         for (int i = 0; i < r->group[0].n; i++) {
-            FUZZ_CHECK(sizes[i] <=
+            FUZZ_CHECK((uint32_t)sizes[i] <=
                        r->rx->msg[(r->group[0].first + (unsigned)i) % R2_LEDGER_WINDOW].size);
         }
         ib_recv_retire(r->rx, r->group[0].n);

@@ -200,7 +200,7 @@ static int recv_post(struct sim_end *e)
 }
 
 /* @sizes: as test gave them, or NULL where they were not asked for. */
-static void done_one(struct sim_end *e, const struct sim_pending *q, const size_t *sizes)
+static void done_one(struct sim_end *e, const struct sim_pending *q, const int *sizes)
 {
     struct sim_conn *c = e->conn;
     struct sim *s = c->sim;
@@ -209,11 +209,11 @@ static void done_one(struct sim_end *e, const struct sim_pending *q, const size_
         uint32_t msg = e->sender ? c->send_order[q->first] : q->first + i;
         if (e->sender) {
             uint32_t slot = q->first % (uint32_t)c->nslots;
-            sim_oracle_send_done(c, msg, sizes ? sizes[0] : sim_size_due(&c->msg[msg]));
+            sim_oracle_send_done(c, msg, sizes ? (size_t)sizes[0] : sim_size_due(&c->msg[msg]));
             memset(c->send_base + (size_t)c->stride * slot, 0xdb, c->msg[msg].size + 64u);
             c->send_free[slot] = 1;
         } else {
-            sim_oracle_recv_done(c, msg, sizes ? sizes[i] : sim_size_due(&c->msg[msg]));
+            sim_oracle_recv_done(c, msg, sizes ? (size_t)sizes[i] : sim_size_due(&c->msg[msg]));
         }
         e->done++;
         s->st.messages++;
@@ -226,7 +226,7 @@ static void done_one(struct sim_end *e, const struct sim_pending *q, const size_
 
 /* A flush of the buffers just received, as NCCL does for GPU memory: its own request, tested until
  * done. */
-static void flush_start(struct sim_end *e, const struct sim_pending *q, const size_t *sizes)
+static void flush_start(struct sim_end *e, const struct sim_pending *q, const int *sizes)
 {
     struct sim_conn *c = e->conn;
     void *data[R2_NET_MAX_RECVS];
@@ -236,7 +236,7 @@ static void flush_start(struct sim_end *e, const struct sim_pending *q, const si
 
     for (uint32_t i = 0; i < q->n; i++) {
         data[i] = sim_slot_addr(c, q->first + i);
-        len[i] = (int)sizes[i];
+        len[i] = sizes[i];
         mrs[i] = e->mr[i & 1];
     }
     e->flush = NULL;
@@ -250,7 +250,7 @@ static void flush_start(struct sim_end *e, const struct sim_pending *q, const si
 static int oldest_test(struct sim_end *e)
 {
     struct sim_pending *q = &e->fifo[e->head % SIM_MAX_SLOTS];
-    size_t sizes[R2_NET_MAX_RECVS];
+    int sizes[R2_NET_MAX_RECVS];
     int done = 0, blind = sim_pct(&e->rng, 5);
     enum r2_status st;
 

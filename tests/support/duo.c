@@ -357,8 +357,7 @@ void duo_fault(struct duo *d, const char *text)
     }
 }
 
-enum r2_status duo_wait(struct duo *d, struct r2_req *req, uint64_t limit_ns, int *done,
-                        size_t *sizes)
+enum r2_status duo_wait(struct duo *d, struct r2_req *req, uint64_t limit_ns, int *done, int *sizes)
 {
     uint64_t end = duo_now(d) + limit_ns;
     enum r2_status s = r2_net_test(req, done, sizes);

@@ -80,6 +80,6 @@ void duo_fault(struct duo *d, const char *text);
 /* Tests @req every 500 ns of virtual time, at most @limit_ns long; the status of the last test.
  * *done, *sizes as r2_net_test. */
 enum r2_status duo_wait(struct duo *d, struct r2_req *req, uint64_t limit_ns, int *done,
-                        size_t *sizes);
+                        int *sizes);
 
 #endif

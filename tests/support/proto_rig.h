@@ -37,7 +37,7 @@ extern uint64_t rig_rate;
 struct rig_op {
     struct r2_req *req; /* NULL once done */
     int n;
-    size_t size[R2_NET_MAX_RECVS];
+    int size[R2_NET_MAX_RECVS];
 };
 
 struct rig_side {
@@ -131,7 +131,7 @@ static inline int rig_done(const struct rig *r, int side, int op)
 }
 static inline size_t rig_size(const struct rig *r, int side, int op, int i)
 {
-    return r->side[side].op[op % RIG_MAX_OPS].size[i];
+    return (size_t)r->side[side].op[op % RIG_MAX_OPS].size[i];
 }
 
 /* Before a call into an instance that is not made through the rig. */

@@ -50,7 +50,7 @@ static void back_turn(int n, size_t size, int tag0)
     for (int i = 0; i < n; i++) {
         void *data = back.in[i];
         int tag = tag0 + i, done = 0;
-        size_t got = 0;
+        int got = 0;
 
         rig_enter(&rig->side[0]);
         if (!back.r_req[i] && back.r_done <= (unsigned)i) {
@@ -59,7 +59,7 @@ static void back_turn(int n, size_t size, int tag0)
         } else if (back.r_req[i] && back.r_done == (unsigned)i) {
             ck_assert_int_eq(r2_net_test(back.r_req[i], &done, &got), R2_OK);
             if (done) {
-                ck_assert_uint_eq(got, size);
+                ck_assert_uint_eq((size_t)got, size);
                 back.r_req[i] = NULL;
                 back.r_done++;
             }

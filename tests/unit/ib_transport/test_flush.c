@@ -88,7 +88,7 @@ static void post_send(size_t off, size_t len, struct r2_req **req)
 
 static void wait_done(struct r2_req *req)
 {
-    size_t sizes[8];
+    int sizes[8];
     int done;
 
     ck_assert_int_eq(duo_wait(&d, req, LIMIT, &done, sizes), R2_OK);
@@ -100,7 +100,7 @@ static void wait_both(struct r2_req *r, struct r2_req *s)
 {
     uint64_t end = duo_now(&d) + LIMIT;
     int r_done = 0, s_done = 0;
-    size_t sizes[8];
+    int sizes[8];
 
     while (!(r_done && s_done)) {
         ck_assert_uint_lt(duo_now(&d), end);

@@ -112,9 +112,9 @@ struct ib_path {
     uint32_t nrecords;  /* size records of this incarnation. S: posted. R: taken (P33) */
     uint64_t ack_sent;  /* R: largest acked written here */
     uint64_t
-        ack_alone;     /* largest in a word of the ring where acks go round. R: written. S: taken */
-    uint16_t ack_at;   /* the word behind that one */
-    uint16_t ack_poll; /* S: counts looks at words further on */
+        ack_alone;   /* largest in a word of the ring. R, where acks go round: written. S: taken */
+    uint16_t ack_at; /* where acks go round, the word behind that one; else 0 */
+    uint16_t ack_poll;   /* S: counts looks at words further on */
     uint64_t closed_at;  /* ns: when the last incarnation was closed; 0: none was */
     uint64_t wrs, bytes; /* IB_RLX: counters */
     uint64_t cqes;       /* IB_RLX: completions, error or not */

@@ -214,155 +214,33 @@ static __attribute__((noinline)) void post_pending(struct ib_send *tx)
     }
 }
 
-/* --- CTS and acknowledgements --- */
-
-int ib_send_acked(struct ib_send *tx, uint64_t acked)
-{
-    if (acked <= tx->sack) {
-        return 0;
-    }
-    if (acked > tx->unmatched) {
-        tx->bad_ack++;
-        return -1;
-    }
-    for (uint64_t seq = tx->sack; seq < acked; seq++) {
-        struct ib_smsg *m = IB_SEND_SLOT(tx, seq);
-
-        if (m->seq == seq && m->nparts) {
-            for (unsigned k = 0; k < m->nparts; k++) {
-                struct ib_path *p = &tx->conn->path[m->part[k].path];
-
-                if (!(m->unposted & (1u << k)) && p->inc == m->part[k].inc && p->parts_out > 0) {
-                    p->parts_out--;
-                }
-            }
-            m->unposted = 0;
-        }
-    }
-    IB_RLX_SET(tx->sack, acked);
-    return 0;
-}
-
-/* The 32 low bits that a CTS carries (P8). */
-static void acked_low(struct ib_send *tx, uint32_t low)
-{
-    uint32_t ahead = low - (uint32_t)tx->sack;
-
-    if (ahead != 0 && ahead <= tx->unmatched - tx->sack) {
-        ib_send_acked(tx, tx->sack + ahead);
-    }
-}
-
-static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
-{
-    const struct ib_cts *slot = &ring->entry[tx->cts_seen % R2_LEDGER_WINDOW];
-    struct ib_cts *copy = &tx->cts[tx->cts_seen % R2_LEDGER_WINDOW];
-    struct ib_cts e;
-
-    /* pairs with the NIC's write: seq is checked first, the rest is proved by the check */
-    if (__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) != tx->cts_seen) {
-        return 0;
-    }
-    memcpy(&e, slot, sizeof(e));
-    atomic_signal_fence(memory_order_seq_cst); /* what is checked is what was copied: the NIC may
-                                                  write the slot again */
-    if (!ib_cts_valid(&e, tx->cts_seen)) {
-        return 0; /* untouched slot 0, or torn: read again later */
-    }
-    if (tx->cts_seen > 0) {
-        const struct ib_cts *prev = &tx->cts[(tx->cts_seen - 1) % R2_LEDGER_WINDOW];
-        int expect = prev->index + 1 < prev->n ? prev->index + 1 : 0;
-
-        if (e.index != expect || (expect && e.n != prev->n)) {
-            tx->bad_cts++;
-            tx->conn->sink.peer_broken(tx->conn->sink.arg, "a CTS out of its group");
-            return 0;
-        }
-    } else if (e.index != 0) {
-        tx->bad_cts++;
-        return 0;
-    }
-    *copy = e;
-    IB_RLX_ADD(tx->cts_seen, 1);
-    acked_low(tx, e.acked);
-    return 1;
-}
+/* --- what R writes --- */
 
 /*
  * Whether this turn looks into all rings (P10): each eighth one, and as long as the path that
  * served last is not up. R writes on another path only after a failure, so the other turns are
  * spared the loads.
  */
-static int wide_turn(struct ib_send *tx)
+static inline int wide_turn(struct ib_send *tx)
 {
     return (++tx->turn & 7) == 0 || !ib_conn_up(tx->conn, tx->ring_hot);
 }
 
-/* Takes all CTS that are there. The window bounds it: R is at most 256 ahead of what we
- * acknowledged taking. */
-static void poll_cts(struct ib_send *tx, int wide)
+/* Takes the CTS, and with @acks the acknowledgements, that are there: where nothing is, two loads
+ * say so. */
+static inline __attribute__((always_inline)) void look(struct ib_send *tx, int acks)
 {
-    const struct ib_conn *l = tx->conn;
-    int hot = tx->ring_hot;
+    struct ib_path *p = &tx->conn->path[tx->ring_hot];
 
-    for (;;) {
-        const struct ib_path *p = &l->path[hot];
-        int next = -1;
-
-        while (p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW && take_cts(tx, p->ring)) {
-        }
-        for (int i = 0; wide && i < l->npaths; i++) {
-            p = &l->path[i];
-            if (i != hot && p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW &&
-                take_cts(tx, p->ring)) {
-                next = i;
-                break;
-            }
-        }
-        if (next < 0) {
-            return;
-        }
-        tx->ring_hot = (uint8_t)(hot = next);
+    if (__builtin_expect(wide_turn(tx) || !p->open, 0)) {
+        ib_send_look_wide(tx, acks);
+        return;
     }
-}
-
-/*
- * The words of a ring that acks go round (P14): the one behind the last that was taken, until
- * nothing newer is there. Wide turns look at the one behind it as well, and at one of the others:
- * words that never came are passed over.
- */
-static __attribute__((noinline)) void poll_ack_words(struct ib_send *tx, struct ib_path *p,
-                                                     int wide)
-{
-    unsigned at = p->ack_at;
-    uint64_t acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
-
-    for (int n = 0; acked <= p->ack_alone && n < 2 * wide; n++) {
-        at = (p->ack_at + (n ? ++p->ack_poll : 1u)) % IB_ACKS;
-        acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
+    if (__builtin_expect(ib_send_has_cts(tx, p), 0)) {
+        ib_send_take_cts(tx, p);
     }
-    for (int n = 0; n < IB_ACKS && acked > p->ack_alone; n++) { /* a peer may go on for ever */
-        p->ack_alone = acked;
-        p->ack_at = (uint16_t)(at = (at + 1) % IB_ACKS);
-        ib_send_acked(tx, acked);
-        acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
-    }
-}
-
-static void poll_acks(struct ib_send *tx, int wide)
-{
-    struct ib_conn *l = tx->conn;
-
-    for (int i = wide ? 0 : tx->ring_hot; i < (wide ? l->npaths : tx->ring_hot + 1); i++) {
-        if (l->path[i].open == IB_OPEN_ONE) {
-            uint64_t acked = __atomic_load_n(&l->path[i].ring->ack[0], __ATOMIC_ACQUIRE);
-
-            if (acked > tx->sack) {
-                ib_send_acked(tx, acked);
-            }
-        } else if (l->path[i].open) {
-            poll_ack_words(tx, &l->path[i], wide);
-        }
+    if (acks && __builtin_expect(ib_send_has_ack(p), 0)) {
+        ib_send_take_acks(tx, p, 0);
     }
 }
 
@@ -438,7 +316,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
     uint64_t seq;
 
     *out = NULL;
-    poll_cts(tx, wide_turn(tx));
+    look(tx, 0);
     seq = match(tx, tag);
     if (seq == UINT64_MAX) {
         IB_RLX_ADD(tx->misses, 1);
@@ -511,6 +389,37 @@ static __attribute__((noinline)) void account_more(struct ib_send *tx, struct ib
     }
 }
 
+/* What is no good completion of a plain part. @drain: who wrote it is told apart. */
+static __attribute__((noinline)) void other_completion(struct ib_send *tx, struct ib_path *p,
+                                                       const struct ibv_wc *wc, int drain)
+{
+    switch (ib_wr_kind(wc->wr_id)) {
+    case IB_WR_RECORD:
+    case IB_WR_STAGED:
+        account_more(tx, p, wc->wr_id);
+        /* fall through */
+    case IB_WR_DATA:
+        account(tx, p, wc->wr_id, wc->status == IBV_WC_SUCCESS);
+        break;
+    case IB_WR_MARK_SEND:
+        p->marks |= IB_MARK_SEND;
+        p->marks_nic |= drain && ib_path_is_nics(wc) ? IB_MARK_SEND : 0;
+        break;
+    case IB_WR_MARK_RECV:
+        p->marks |= IB_MARK_RECV;
+        p->marks_nic |= drain && ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
+        break;
+    case IB_WR_TAIL:
+        account_tail(p);
+        break;
+    default:
+        break;
+    }
+    if (wc->status != IBV_WC_SUCCESS && ib_conn_up(tx->conn, p->index)) {
+        ib_conn_wc_fault(tx->conn, p->index, wc);
+    }
+}
+
 /* @drain, a constant: what a library leaves of a completion as it was reads 0. */
 static inline __attribute__((always_inline)) int poll_path(struct ib_send *tx, struct ib_path *p,
                                                            int drain)
@@ -528,40 +437,15 @@ static inline __attribute__((always_inline)) int poll_path(struct ib_send *tx, s
             return -1;
         }
         for (int i = 0; i < n; i++) {
-            switch (ib_wr_kind(wc[i].wr_id)) {
-            case IB_WR_RECORD:
-            case IB_WR_STAGED:
-                account_more(tx, p, wc[i].wr_id);
-                /* fall through */
-            case IB_WR_DATA:
-                account(tx, p, wc[i].wr_id, wc[i].status == IBV_WC_SUCCESS);
-                break;
-            case IB_WR_MARK_SEND:
-                p->marks |= IB_MARK_SEND;
-                p->marks_nic |= drain && ib_path_is_nics(&wc[i]) ? IB_MARK_SEND : 0;
-                break;
-            case IB_WR_MARK_RECV:
-                p->marks |= IB_MARK_RECV;
-                p->marks_nic |= drain && ib_path_is_nics(&wc[i]) ? IB_MARK_RECV : 0;
-                break;
-            case IB_WR_TAIL:
-                account_tail(p);
-                break;
-            default:
-                break;
-            }
-            if (__builtin_expect(wc[i].status != IBV_WC_SUCCESS, 0) &&
-                ib_conn_up(tx->conn, p->index)) {
-                ib_conn_wc_fault(tx->conn, p->index, &wc[i]);
+            if (__builtin_expect(
+                    ib_wr_kind(wc[i].wr_id) == IB_WR_DATA && wc[i].status == IBV_WC_SUCCESS, 1)) {
+                account(tx, p, wc[i].wr_id, 1);
+            } else {
+                other_completion(tx, p, &wc[i], drain);
             }
         }
     } while (n == POLL_BATCH);
     return 0;
-}
-
-int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
-{
-    return poll_path(tx, p, 0);
 }
 
 int ib_send_drain_path(struct ib_send *tx, struct ib_path *p)
@@ -585,6 +469,7 @@ void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p)
         (tx->lanes >> p->index & 1) || p->tails_out >= TAILS_OUT) {
         return;
     }
+    tx->polls |= (uint8_t)(1u << p->index);
     IB_RLX_ADD(p->sq_used, 1);
     IB_RLX_ADD(p->tails_out, 1);
     IB_RLX_ADD(p->wrs, 1);
@@ -594,20 +479,26 @@ void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p)
     }
 }
 
-void ib_send_progress(struct ib_send *tx)
+/* A path of which all is accounted for is left out until something is posted on it again. */
+static inline __attribute__((always_inline)) void poll_paths(struct ib_send *tx)
 {
     struct ib_conn *l = tx->conn;
-    int wide = wide_turn(tx);
 
-    for (int i = 0; i < l->npaths; i++) {
-        struct ib_path *p = &l->path[i];
+    for (uint32_t m = tx->polls & l->up; m; m &= m - 1) {
+        struct ib_path *p = &l->path[__builtin_ctz(m)];
 
-        if (p->sq_used != 0 && p->open && ib_conn_up(l, i)) {
-            ib_send_poll_path(tx, p);
+        if (p->sq_used == 0) {
+            tx->polls &= (uint8_t) ~(m & -m);
+        } else if (p->open) {
+            poll_path(tx, p, 0);
         }
     }
-    poll_cts(tx, wide);
-    poll_acks(tx, wide);
+}
+
+void ib_send_progress(struct ib_send *tx)
+{
+    poll_paths(tx);
+    look(tx, 1);
     if (__builtin_expect(tx->pending, 0)) {
         if (tx->pending & IB_SEND_STAGING) {
             ib_send_stage_turn(tx);

@@ -55,6 +55,9 @@ struct ib_send {
     uint64_t sack;      /* IB_RLX: largest acked heard */
     uint64_t sposted;   /* IB_RLX: one above the highest matched seq */
     uint8_t matched;    /* bit per member of that group */
+    uint8_t due;        /* place in its group of the next CTS ... */
+    uint8_t due_of;     /* ... and, where that is not 0, buffers of the group */
+    uint8_t polls;      /* bit per path: work requests may be out */
     uint8_t turn;       /* counts turns, for the sweep over all rings */
     uint8_t ring_hot;   /* path whose ring served last (P10) */
     uint8_t soft;       /* bit per path: some message has it in its soft */

@@ -1,5 +1,5 @@
-/* Shared by ib_send.c (data path), ib_send_plan.c, ib_send_stage.c and ib_retransmit.c (after a
- * failure). Gate held. */
+/* Shared by ib_send.c and ib_send_cts.c (data path), ib_send_plan.c, ib_send_stage.c and
+ * ib_retransmit.c (after a failure). Gate held. */
 #ifndef IB_SEND_INT_H
 #define IB_SEND_INT_H
 
@@ -7,10 +7,8 @@
 
 #define IB_SEND_SLOT(tx, seq) (&(tx)->msg[(seq) % R2_LEDGER_WINDOW])
 
-/* Takes all completions of @p and accounts for them. 0, or -1 when polling failed and the path was
- * reported. */
-int ib_send_poll_path(struct ib_send *tx, struct ib_path *p);
-/* The same where the path is down: who wrote what comes is told apart. */
+/* Takes all completions of @p, which is down, and accounts for them: who wrote what comes is told
+ * apart. 0, or -1 when polling failed and the path was reported. */
 int ib_send_drain_path(struct ib_send *tx, struct ib_path *p);
 
 /* Part @k is live on @p, as @wrs work requests. */
@@ -24,12 +22,36 @@ static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, un
     part->wr_out = 1;
     m->wrs_out++;
     m->unposted &= (uint16_t) ~(1u << k);
+    tx->polls |= (uint8_t)(1u << p->index);
     IB_RLX_ADD(p->sq_used, wrs);
     p->parts_out++;
     IB_RLX_ADD(p->wrs, wrs);
     IB_RLX_ADD(p->bytes, part->len);
     IB_RLX_SET(tx->conn->touched, tx->conn->touched | 1u << p->index);
 }
+
+/* --- what R writes: ib_send_cts.c --- */
+
+/* Whether the ring of @p, which is open, may have the next CTS. Relaxed: a hint; who takes it loads
+ * with acquire. */
+static inline int ib_send_has_cts(const struct ib_send *tx, const struct ib_path *p)
+{
+    return __atomic_load_n(&p->ring->entry[tx->cts_seen % R2_LEDGER_WINDOW].seq,
+                           __ATOMIC_RELAXED) == tx->cts_seen;
+}
+
+/* Whether the next word has an acknowledgement that is newer than those taken here. A hint, too. */
+static inline int ib_send_has_ack(const struct ib_path *p)
+{
+    return __atomic_load_n(&p->ring->ack[p->ack_at], __ATOMIC_RELAXED) > p->ack_alone;
+}
+
+/* Takes all CTS that are in the ring of @p. Returns how many. */
+int ib_send_take_cts(struct ib_send *tx, const struct ib_path *p);
+/* Takes the acknowledgements of @p, which is open. @wide: also of words further on. */
+void ib_send_take_acks(struct ib_send *tx, struct ib_path *p, int wide);
+/* Takes what is there on all paths: CTS, and with @acks acknowledgements (P10, P14). */
+void ib_send_look_wide(struct ib_send *tx, int acks);
 
 /* --- by way of staging memory: ib_send_stage.c --- */
 

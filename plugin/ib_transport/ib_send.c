@@ -18,6 +18,9 @@ void ib_send_init(struct ib_send *tx, struct ib_conn *conn)
 {
     memset(tx, 0, sizeof(*tx));
     tx->conn = conn;
+    tx->wr.sg_list = &tx->sge;
+    tx->wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    tx->wr.send_flags = IBV_SEND_SIGNALED;
     ib_send_replan(tx);
 }
 
@@ -48,9 +51,9 @@ static __attribute__((noinline)) uint32_t eligible_paths(struct ib_send *tx,
     return mask;
 }
 
-static int path_room(const struct ib_send *tx, const struct ib_path *p, uint64_t seq)
+static inline int path_room(const struct ib_send *tx, const struct ib_path *p, uint64_t seq)
 {
-    uint32_t limit = p->index < IB_MAX_PATHS ? tx->conn->rq_depth : 0;
+    uint32_t limit = tx->conn->rq_depth;
 
     if (seq != tx->sack) {
         limit -= REPLAY_RESERVE;
@@ -86,25 +89,23 @@ static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_sms
 }
 
 /* Posts part @k on path @p as one work request. 0, or -1 when the call failed and the path is down
- * now. */
-static inline __attribute__((always_inline)) int post_one(struct ib_send *tx, struct ib_smsg *m,
-                                                          unsigned k, struct ib_path *p, int nsge)
+ * now. What is the same in all of them stands in tx->wr. */
+static inline __attribute__((always_inline)) int
+post_one(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, uint32_t lkey)
 {
     const struct ib_part *part = &m->part[k];
-    struct ibv_sge sge = {.addr = (uintptr_t)m->data + part->off,
-                          .length = part->len,
-                          .lkey = ib_mr_lkey(m->mr, p->nic)};
-    struct ibv_send_wr wr = {
-        .wr_id = ib_wr_id(IB_WR_DATA, k, m->seq),
-        .sg_list = &sge,
-        .num_sge = nsge,
-        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-        .send_flags = IBV_SEND_SIGNALED,
-        .imm_data = htonl(ib_imm_pack(m->seq, k, m->nparts, IB_IMM_DATA, p->inc)),
-        .wr.rdma = {.remote_addr = m->raddr + part->off, .rkey = m->rkey[p->index]}};
-    struct ibv_send_wr *bad;
-    int rc = ibv_post_send(p->qp, &wr, &bad);
+    struct ibv_send_wr *wr = &tx->wr, *bad;
+    int rc;
 
+    tx->sge.addr = (uintptr_t)m->data + part->off;
+    tx->sge.length = part->len;
+    tx->sge.lkey = lkey;
+    wr->wr_id = ib_wr_id(IB_WR_DATA, k, m->seq);
+    wr->num_sge = part->len != 0;
+    wr->imm_data = htonl(ib_imm_pack(m->seq, k, m->nparts, IB_IMM_DATA, p->inc));
+    wr->wr.rdma.remote_addr = m->raddr + part->off;
+    wr->wr.rdma.rkey = m->rkey[p->index];
+    rc = ibv_post_send(p->qp, wr, &bad);
     if (__builtin_expect(rc != 0, 0)) {
         ib_conn_call_fault(tx->conn, p->index, ib_verbs_err(rc));
         return -1;
@@ -116,7 +117,7 @@ static inline __attribute__((always_inline)) int post_one(struct ib_send *tx, st
 static __attribute__((noinline)) int post_plain(struct ib_send *tx, struct ib_smsg *m, unsigned k,
                                                 struct ib_path *p)
 {
-    return post_one(tx, m, k, p, 1);
+    return post_one(tx, m, k, p, ib_mr_lkey(m->mr, p->nic));
 }
 
 /* What is more than one plain work request. 0; 1: no room now; -1: the path is down now. */
@@ -129,16 +130,17 @@ static __attribute__((noinline)) int post_other(struct ib_send *tx, struct ib_sm
     return m->part[k].len - 1 >= p->pair_min ? post_pair(tx, m, k, p) : post_plain(tx, m, k, p);
 }
 
-/* Posts part @k on path @p; as post_other(). An empty part passes the comparison, too, so that the
- * others are spared the one for it. */
+/* Whether a part of @len bytes is one plain work request on @p. An empty part fails the comparison,
+ * too, so that the others are spared the one for it. */
+static inline int is_plain(const struct ib_path *p, uint32_t len)
+{
+    return __builtin_expect(len - 1 < p->one_max, 1) || len == 0;
+}
+
+/* Posts part @k on path @p; as post_other(). */
 static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
 {
-    uint32_t len = m->part[k].len;
-
-    if (__builtin_expect(len - 1 >= p->one_max, 0) && len != 0) {
-        return post_other(tx, m, k, p);
-    }
-    return post_one(tx, m, k, p, len != 0);
+    return is_plain(p, m->part[k].len) ? post_plain(tx, m, k, p) : post_other(tx, m, k, p);
 }
 
 /* The path for a part whose planned path cannot take it: the least loaded of the plan with room, of
@@ -167,8 +169,10 @@ static struct ib_path *other_path(struct ib_send *tx, const struct ib_smsg *m, u
     return best;
 }
 
-/* Posts what of @m is unposted and finds room. Returns whether anything stays unposted. */
-static int post_message(struct ib_send *tx, struct ib_smsg *m)
+/*
+ * Posts what of @m is unposted and finds room. Returns whether anything stays unposted.
+ */
+static __attribute__((noinline)) int post_message(struct ib_send *tx, struct ib_smsg *m)
 {
     while (m->unposted) {
         unsigned k = (unsigned)__builtin_ctz(m->unposted);
@@ -190,6 +194,22 @@ static int post_message(struct ib_send *tx, struct ib_smsg *m)
         }
     }
     return 0;
+}
+
+/* The same for a new message, which mostly is one part that its path can take at once. */
+static inline __attribute__((always_inline)) int post_new(struct ib_send *tx, struct ib_smsg *m)
+{
+    struct ib_path *p = &tx->conn->path[m->part[0].path];
+    uint32_t lkey = ib_mr_lkey(m->mr, p->nic);
+
+    if (__builtin_expect(m->nparts == 1 && ib_conn_up(tx->conn, p->index) &&
+                             m->rkey[p->index] != 0 && lkey != 0 && path_room(tx, p, m->seq) &&
+                             is_plain(p, m->part[0].len),
+                         1) &&
+        post_one(tx, m, 0, p, lkey) == 0) {
+        return 0;
+    }
+    return post_message(tx, m);
 }
 
 /* Lowest seq first: retransmitted parts before new ones (P1, P22). */
@@ -246,16 +266,12 @@ static inline __attribute__((always_inline)) void look(struct ib_send *tx, int a
 
 /* --- start --- */
 
-/* Finds the receive for @tag inside the oldest group that is not fully matched; UINT64_MAX when its
- * CTS is not there (yet). */
-static uint64_t match(struct ib_send *tx, uint32_t tag)
+/* Finds the receive for @tag inside the oldest group that is not fully matched, of which some CTS
+ * is there; UINT64_MAX when its own is not (yet). */
+static __attribute__((noinline)) uint64_t match_group(const struct ib_send *tx, uint32_t tag)
 {
-    const struct ib_cts *first;
+    const struct ib_cts *first = &tx->cts[tx->group % R2_LEDGER_WINDOW];
 
-    if (tx->group == tx->cts_seen) {
-        return UINT64_MAX;
-    }
-    first = &tx->cts[tx->group % R2_LEDGER_WINDOW];
     for (unsigned i = 0; i < first->n && tx->group + i < tx->cts_seen; i++) {
         if (!(tx->matched & (1u << i)) && tx->cts[(tx->group + i) % R2_LEDGER_WINDOW].tag == tag) {
             return tx->group + i;
@@ -264,14 +280,22 @@ static uint64_t match(struct ib_send *tx, uint32_t tag)
     return UINT64_MAX;
 }
 
-static void mark_matched(struct ib_send *tx, uint64_t seq)
+static inline uint64_t match(const struct ib_send *tx, uint32_t tag)
 {
-    unsigned n = tx->cts[tx->group % R2_LEDGER_WINDOW].n;
+    const struct ib_cts *first = &tx->cts[tx->group % R2_LEDGER_WINDOW];
 
-    tx->matched |= (uint8_t)(1u << (seq - tx->group));
-    if (seq >= tx->sposted) {
-        IB_RLX_SET(tx->sposted, seq + 1);
+    if (tx->group == tx->cts_seen) {
+        return UINT64_MAX;
     }
+    if (__builtin_expect(first->n != 1, 0)) {
+        return match_group(tx, tag);
+    }
+    return first->tag == tag ? tx->group : UINT64_MAX;
+}
+
+static __attribute__((noinline)) void mark_in_group(struct ib_send *tx, uint64_t seq, unsigned n)
+{
+    tx->matched |= (uint8_t)(1u << (seq - tx->group));
     if (tx->matched == (uint8_t)((1u << n) - 1)) {
         tx->group += n;
         tx->matched = 0;
@@ -279,7 +303,21 @@ static void mark_matched(struct ib_send *tx, uint64_t seq)
     tx->unmatched = tx->group + (unsigned)__builtin_ctz(~(unsigned)tx->matched);
 }
 
-static void stripe(struct ib_send *tx, struct ib_smsg *m)
+/* @n: buffers of its group. */
+static inline void mark_matched(struct ib_send *tx, uint64_t seq, unsigned n)
+{
+    if (seq >= tx->sposted) {
+        IB_RLX_SET(tx->sposted, seq + 1);
+    }
+    if (__builtin_expect(n != 1, 0)) {
+        mark_in_group(tx, seq, n);
+    } else {
+        tx->unmatched = ++tx->group;
+    }
+}
+
+/* What is cut, or has no path that is certain. */
+static __attribute__((noinline)) void stripe(struct ib_send *tx, struct ib_smsg *m)
 {
     uint32_t max = tx->most;
     struct r2_stripe c;
@@ -308,46 +346,61 @@ static void stripe(struct ib_send *tx, struct ib_smsg *m)
     m->unposted = (uint16_t)((1u << m->nparts) - 1);
 }
 
+/* The receive @seq is matched, its slot free. */
+static inline __attribute__((always_inline)) struct ib_smsg *
+begin(struct ib_send *tx, uint64_t seq, const void *data, uint32_t size, struct ib_mr *mr)
+{
+    const struct ib_cts *cts = &tx->cts[seq % R2_LEDGER_WINDOW];
+    struct ib_smsg *m = IB_SEND_SLOT(tx, seq);
+
+    m->seq = seq;
+    m->data = data;
+    m->mr = mr;
+    m->raddr = cts->addr;
+    memcpy(m->rkey, cts->rkey, sizeof(m->rkey));
+    m->size = size < cts->size ? size : cts->size;
+    m->busy = 1;
+    m->nparts = 1;
+    m->wrs_out = 0;
+    m->soft = 0;
+    m->unposted = 1;
+    m->ledger = 0;
+    m->arrived = 0;
+    mark_matched(tx, seq, cts->n);
+    if (__builtin_expect(m->size < tx->whole, 1)) {
+        m->part[0] = (struct ib_part){.len = m->size, .path = tx->plan.path[0]};
+    } else {
+        stripe(tx, m);
+    }
+    tx->messages++;
+    return m;
+}
+
 enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag,
                              struct ib_mr *mr, struct ib_smsg **out)
 {
-    const struct ib_cts *cts;
+    uint64_t seq = match(tx, tag);
     struct ib_smsg *m;
-    uint64_t seq;
 
     *out = NULL;
-    look(tx, 0);
-    seq = match(tx, tag);
+    if (seq == UINT64_MAX) {
+        look(tx, 0);
+        seq = match(tx, tag);
+    }
     if (seq == UINT64_MAX) {
         IB_RLX_ADD(tx->misses, 1);
         return R2_OK;
     }
-    m = IB_SEND_SLOT(tx, seq);
-    if (m->busy) {
+    if (IB_SEND_SLOT(tx, seq)->busy) {
         return R2_OK;
     }
-    cts = &tx->cts[seq % R2_LEDGER_WINDOW];
-    m->seq = seq;
-    m->data = data;
-    m->mr = mr;
-    m->size = size < cts->size ? size : cts->size;
-    m->raddr = cts->addr;
-    memcpy(m->rkey, cts->rkey, sizeof(m->rkey));
-    m->busy = 1;
-    m->wrs_out = 0;
-    m->soft = 0;
-    m->ledger = 0;
-    m->arrived = 0;
-    mark_matched(tx, seq);
-    stripe(tx, m);
-    tx->messages++;
+    *out = m = begin(tx, seq, data, size, mr);
     /* parts that wait go first (P1) */
-    if (tx->pending & IB_SEND_UNPOSTED) {
+    if (__builtin_expect(tx->pending & IB_SEND_UNPOSTED, 0)) {
         post_pending(tx);
-    } else if (post_message(tx, m)) {
+    } else if (post_new(tx, m)) {
         tx->pending |= IB_SEND_UNPOSTED;
     }
-    *out = m;
     return R2_OK;
 }
 
@@ -420,37 +473,51 @@ static __attribute__((noinline)) void other_completion(struct ib_send *tx, struc
     }
 }
 
-/* @drain, a constant: what a library leaves of a completion as it was reads 0. */
-static inline __attribute__((always_inline)) int poll_path(struct ib_send *tx, struct ib_path *p,
-                                                           int drain)
+static inline __attribute__((always_inline)) void
+take_each(struct ib_send *tx, struct ib_path *p, const struct ibv_wc *wc, int n, int drain)
+{
+    for (const struct ibv_wc *end = wc + n; wc < end; wc++) {
+        if (__builtin_expect(ib_wr_kind(wc->wr_id) == IB_WR_DATA && wc->status == IBV_WC_SUCCESS,
+                             1)) {
+            account(tx, p, wc->wr_id, 1);
+        } else {
+            other_completion(tx, p, wc, drain);
+        }
+    }
+}
+
+/* @n completions of @p are in @wc, room for POLL_BATCH; takes them and those behind them. */
+static __attribute__((noinline)) void take_completions(struct ib_send *tx, struct ib_path *p,
+                                                       struct ibv_wc *wc, int n)
+{
+    for (;;) {
+        if (__builtin_expect(n < 0, 0)) {
+            ib_conn_call_fault(tx->conn, p->index, EIO);
+            return;
+        }
+        take_each(tx, p, wc, n, 0);
+        if (n < POLL_BATCH) {
+            return;
+        }
+        n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
+    }
+}
+
+int ib_send_drain_path(struct ib_send *tx, struct ib_path *p)
 {
     struct ibv_wc wc[POLL_BATCH];
     int n;
 
     do {
-        if (drain) {
-            memset(wc, 0, sizeof(wc));
-        }
+        memset(wc, 0, sizeof(wc)); /* what a library leaves of a completion as it was reads 0 */
         n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
-        if (__builtin_expect(n < 0, 0)) {
+        if (n < 0) {
             ib_conn_call_fault(tx->conn, p->index, EIO);
             return -1;
         }
-        for (int i = 0; i < n; i++) {
-            if (__builtin_expect(
-                    ib_wr_kind(wc[i].wr_id) == IB_WR_DATA && wc[i].status == IBV_WC_SUCCESS, 1)) {
-                account(tx, p, wc[i].wr_id, 1);
-            } else {
-                other_completion(tx, p, &wc[i], drain);
-            }
-        }
+        take_each(tx, p, wc, n, 1);
     } while (n == POLL_BATCH);
     return 0;
-}
-
-int ib_send_drain_path(struct ib_send *tx, struct ib_path *p)
-{
-    return poll_path(tx, p, 1);
 }
 
 #define TAILS_OUT                                                                                  \
@@ -483,6 +550,7 @@ void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p)
 static inline __attribute__((always_inline)) void poll_paths(struct ib_send *tx)
 {
     struct ib_conn *l = tx->conn;
+    struct ibv_wc wc[POLL_BATCH];
 
     for (uint32_t m = tx->polls & l->up; m; m &= m - 1) {
         struct ib_path *p = &l->path[__builtin_ctz(m)];
@@ -490,7 +558,11 @@ static inline __attribute__((always_inline)) void poll_paths(struct ib_send *tx)
         if (p->sq_used == 0) {
             tx->polls &= (uint8_t) ~(m & -m);
         } else if (p->open) {
-            poll_path(tx, p, 0);
+            int n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
+
+            if (n != 0) {
+                take_completions(tx, p, wc, n);
+            }
         }
     }
 }

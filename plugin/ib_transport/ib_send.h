@@ -47,8 +47,10 @@ struct ib_send {
     uint32_t most;      /* part, bytes: what every path can take */
     uint32_t ring_most; /* ... by way of staging memory, too, for messages of at most 16 such parts;
                            0: where that is no less, or no path is staged */
-    uint64_t cts_seen;  /* IB_RLX: CTS of all seq below it were taken */
-    uint64_t misses;    /* IB_RLX: starts that found no CTS */
+    uint32_t whole;    /* a message of fewer bytes is one part, on the first path of the plan; 0: of
+                          any size it is for the plan to say */
+    uint64_t cts_seen; /* IB_RLX: CTS of all seq below it were taken */
+    uint64_t misses;   /* IB_RLX: starts that found no CTS */
     uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is
                            acknowledged yet (P8) */
     uint64_t group;     /* first seq of the oldest group that is not fully matched */
@@ -70,7 +72,9 @@ struct ib_send {
     uint64_t starved_since; /* IB_RLX: ns since when an unposted part has had no path at all; 0 */
     struct ib_relay_lane *lane[IB_MAX_PATHS]; /* lent; of the path's incarnation, or of one before
                                                  whose copies run still */
-    struct ib_cts cts[R2_LEDGER_WINDOW];      /* private copies, whole and checked (P12) */
+    struct ibv_send_wr wr; /* of a plain part; what differs is filled in by who posts */
+    struct ibv_sge sge;
+    struct ib_cts cts[R2_LEDGER_WINDOW]; /* private copies, whole and checked (P12) */
     struct ib_smsg msg[R2_LEDGER_WINDOW];
 };
 

@@ -73,5 +73,7 @@ void ib_send_replan(struct ib_send *tx)
 
         plan_add(tx, p, paths, some ? l->weight[p] : 1);
     }
+    /* as r2_plan_stripe() does it */
+    tx->whole = tx->plan.n == 1 && !tx->ring_most ? (tx->most & ~(R2_STRIPE_ALIGN - 1u)) + 1 : 0;
     ib_send_stage_plan(tx);
 }

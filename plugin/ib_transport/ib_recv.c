@@ -23,6 +23,9 @@ void ib_recv_init(struct ib_recv *rx, struct ib_conn *conn, struct ib_ctl_src *c
     memset(rx, 0, sizeof(*rx));
     rx->conn = conn;
     conn->ctl_src = ctl_src;
+    rx->wr.sg_list = &rx->sge;
+    rx->wr.num_sge = 1;
+    rx->wr.opcode = IBV_WR_RDMA_WRITE;
     r2_ledger_init(&rx->ledger);
     ib_recv_replan(rx);
 }
@@ -33,6 +36,9 @@ void ib_recv_replan(struct ib_recv *rx)
 
     rx->ctl_path = usable ? (uint8_t)__builtin_ctz(usable) : IB_MAX_PATHS;
     rx->hot |= (uint8_t)(usable & -usable);
+    for (int i = 0; i < IB_KEYS; i++) {
+        rx->keys[i].version = UINT64_MAX;
+    }
 }
 
 /* --- control writes --- */
@@ -45,31 +51,32 @@ static int ctl_room(const struct ib_path *p, int n)
 
 /*
  * An RDMA write of @len bytes at @base + @off into the peer's ring at @off. 0, or -1 and the path
- * is down.
+ * is down. What is the same in all of them stands in rx->wr.
  */
 static inline __attribute__((always_inline)) int
 write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, uint32_t len)
 {
-    struct ibv_sge sge = {.addr = base + off, .length = len, .lkey = p->ring_mr->lkey};
-    struct ibv_send_wr wr = {
-        .sg_list = &sge,
-        .num_sge = 1,
-        .opcode = IBV_WR_RDMA_WRITE,
-        .send_flags = len <= p->max_inline ? IBV_SEND_INLINE : 0,
-        .wr.rdma = {.remote_addr = p->peer_ring + off, .rkey = p->peer_ring_key}};
-    struct ibv_send_wr *bad;
+    struct ibv_send_wr *wr = &rx->wr, *bad;
+    unsigned flags = len <= p->max_inline ? IBV_SEND_INLINE : 0;
+    unsigned run = p->ctl_run + 1u;
     int rc;
 
-    p->ctl_run++;
-    wr.wr_id = ib_wr_id(IB_WR_CTL, 0, p->ctl_run);
-    if (p->ctl_run >= IB_CTL_SIGNAL || rx->signal) {
-        wr.send_flags |= IBV_SEND_SIGNALED;
-        p->ctl_run = 0;
+    rx->sge.addr = base + off;
+    rx->sge.length = len;
+    rx->sge.lkey = p->ring_mr->lkey;
+    wr->wr.rdma.remote_addr = p->peer_ring + off;
+    wr->wr.rdma.rkey = p->peer_ring_key;
+    wr->wr_id = ib_wr_id(IB_WR_CTL, 0, run);
+    if (__builtin_expect(run >= IB_CTL_SIGNAL || rx->signal, 0)) {
+        flags |= IBV_SEND_SIGNALED;
+        run = 0;
     }
+    wr->send_flags = flags;
+    p->ctl_run = (uint16_t)run;
     IB_RLX_ADD(p->sq_used, 1);
     IB_RLX_ADD(p->wrs, 1);
     IB_RLX_SET(rx->conn->touched, rx->conn->touched | 1u << p->index);
-    rc = ibv_post_send(p->qp, &wr, &bad);
+    rc = ibv_post_send(p->qp, wr, &bad);
     if (__builtin_expect(rc != 0, 0)) {
         ib_conn_call_fault(rx->conn, p->index, ib_verbs_err(rc));
         return -1;
@@ -78,7 +85,8 @@ write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, ui
 }
 
 /* The same bytes of the staging memory. */
-static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t len)
+static inline __attribute__((always_inline)) int ctl_write(struct ib_recv *rx, struct ib_path *p,
+                                                           size_t off, uint32_t len)
 {
     return write_from(rx, p, (uintptr_t)rx->conn->ctl_src, off, len);
 }
@@ -90,56 +98,92 @@ static void note_ack_sent(struct ib_recv *rx, struct ib_path *p)
     rx->ack_owed_since = 0;
 }
 
-static void fill_entry(struct ib_recv *rx, const struct ib_rmsg *m)
+/* The keys of @mr by path, read anew. */
+static __attribute__((noinline)) const struct ib_keys *read_keys(struct ib_recv *rx,
+                                                                 struct ib_mr *mr, uint64_t version)
 {
-    struct ib_cts *e = &rx->conn->ctl_src->entry[m->seq % R2_LEDGER_WINDOW];
+    struct ib_keys *keys = &rx->keys[version % IB_KEYS];
     const struct ib_conn *l = rx->conn;
 
-    e->seq = m->seq;
-    e->addr = (uintptr_t)m->data;
-    e->size = m->size;
-    e->tag = m->tag;
+    keys->version = version;
     for (int p = 0; p < IB_MAX_PATHS; p++) {
-        e->rkey[p] = p < l->npaths ? ib_mr_rkey(m->mr, l->path[p].nic) : 0;
+        keys->rkey[p] = p < l->npaths ? ib_mr_rkey(mr, l->path[p].nic) : 0;
     }
-    for (unsigned lacks = m->gpu ? rx->flush->lacks : 0; lacks; lacks &= lacks - 1) {
-        e->rkey[__builtin_ctz(lacks)] = 0; /* what came over it could not be flushed (P17) */
-    }
-    e->acked = (uint32_t)rx->ledger.acked;
-    e->n = m->n;
-    e->index = m->index;
-    e->check = ib_cts_check(e);
+    return keys;
 }
 
-/* Writes the CTS of seqs [first, first+n) on @p: one work request, two where the ring wraps. -1:
- * path down, or no room. */
-static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int n)
+static inline const struct ib_keys *keys_of(struct ib_recv *rx, struct ib_mr *mr)
 {
-    int done = 0;
+    uint64_t version = ib_mr_version(mr);
+    const struct ib_keys *keys = &rx->keys[version % IB_KEYS];
 
+    return __builtin_expect(keys->version == version, 1) ? keys : read_keys(rx, mr, version);
+}
+
+/* ... but for paths of which what came over them could not be flushed (P17). */
+static __attribute__((noinline)) struct ib_keys keys_that_flush(struct ib_keys keys, unsigned lacks)
+{
+    for (; lacks; lacks &= lacks - 1) {
+        keys.rkey[__builtin_ctz(lacks)] = 0;
+    }
+    return keys;
+}
+
+/* The entry of @m in the staging memory, to be written on @p. */
+static inline __attribute__((always_inline)) void
+fill_entry(struct ib_recv *rx, const struct ib_path *p, struct ib_rmsg *m)
+{
+    struct ib_cts *e = &rx->conn->ctl_src->entry[m->seq % R2_LEDGER_WINDOW];
+    const struct ib_keys *keys = keys_of(rx, m->mr);
+    struct ib_keys some;
+    uint64_t w[8];
+
+    if (__builtin_expect(m->gpu && rx->flush->lacks, 0)) {
+        some = keys_that_flush(*keys, rx->flush->lacks);
+        keys = &some;
+    }
+    /* as words, which the check is made of: struct ib_cts */
+    w[0] = m->seq;
+    w[1] = (uintptr_t)m->data;
+    w[2] = m->size | (uint64_t)m->tag << 32;
+    memcpy(&w[3], keys->rkey, sizeof(keys->rkey));
+    w[7] = (uint32_t)rx->ledger.acked | (uint64_t)m->n << 32 | (uint64_t)m->index << 40;
+    w[7] |= (uint64_t)ib_cts_check_words(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7])
+            << IB_CTS_CHECK_SHIFT;
+    memcpy(e, w, sizeof(*e));
+    m->cts_path = p->index;
+    m->cts_incarnation = p->inc;
+    m->cts_out = 1;
+}
+
+/* Writes the entries of seqs [first, first+n) on @p: one work request, two where the ring wraps. 0,
+ * or -1 and the path is down. */
+static inline __attribute__((always_inline)) int
+write_entries(struct ib_recv *rx, struct ib_path *p, uint64_t first, int n)
+{
+    unsigned slot = (unsigned)(first % R2_LEDGER_WINDOW);
+    int run = (int)(R2_LEDGER_WINDOW - slot);
+
+    if (__builtin_expect(run < n, 0)) {
+        if (ctl_write(rx, p, sizeof(struct ib_cts) * slot,
+                      (uint32_t)sizeof(struct ib_cts) * (unsigned)run) != 0) {
+            return -1;
+        }
+        slot = 0;
+        n -= run;
+    }
+    return ctl_write(rx, p, sizeof(struct ib_cts) * slot,
+                     (uint32_t)sizeof(struct ib_cts) * (unsigned)n);
+}
+
+/* Writes the CTS of @seq on @p. -1: path down, or no room. */
+static __attribute__((noinline)) int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t seq)
+{
     if (!ctl_room(p, 2)) {
         return -1;
     }
-    for (int i = 0; i < n; i++) {
-        struct ib_rmsg *m = SLOT(rx, first + (uint64_t)i);
-
-        fill_entry(rx, m);
-        m->cts_path = p->index;
-        m->cts_incarnation = p->inc;
-        m->cts_out = 1;
-    }
-    while (done < n) {
-        unsigned slot = (unsigned)((first + (uint64_t)done) % R2_LEDGER_WINDOW);
-        int run =
-            n - done < (int)(R2_LEDGER_WINDOW - slot) ? n - done : (int)(R2_LEDGER_WINDOW - slot);
-
-        if (ctl_write(rx, p, sizeof(struct ib_cts) * slot,
-                      (uint32_t)(sizeof(struct ib_cts) * (unsigned)run)) != 0) {
-            return -1;
-        }
-        done += run;
-    }
-    return 0;
+    fill_entry(rx, p, SLOT(rx, seq));
+    return write_entries(rx, p, seq, 1);
 }
 
 /*
@@ -201,7 +245,7 @@ static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
         if (m->cts_out || r2_ledger_complete(&rx->ledger, seq)) {
             continue;
         }
-        if (rx->ctl_path == IB_MAX_PATHS || write_cts(rx, &l->path[rx->ctl_path], seq, 1) != 0) {
+        if (rx->ctl_path == IB_MAX_PATHS || write_cts(rx, &l->path[rx->ctl_path], seq) != 0) {
             m->cts_out = 0;
             rx->cts_pending = 1;
             return;
@@ -225,7 +269,7 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
             continue;
         }
         for (int p = 0; p < l->npaths; p++) {
-            if (ib_conn_up(l, p) && write_cts(rx, &l->path[p], seq, 1) != 0) {
+            if (ib_conn_up(l, p) && write_cts(rx, &l->path[p], seq) != 0) {
                 SLOT(rx, seq)->cts_out =
                     0; /* no room: as soon as there is; or the path went down just now */
                 rx->cts_pending = 1;
@@ -266,13 +310,14 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
                               .index = (uint8_t)i,
                               .quarantined_by = rx->holding,
                               .gpu = rx->flush && ib_flush_wants(rx->flush, mrs[i])};
+        fill_entry(rx, p, m);
         IB_RLX_ADD(rx->wanted, sizes[i]);
         if (sizes[i] > rx->largest) {
             IB_RLX_SET(rx->largest, sizes[i]);
         }
     }
     IB_RLX_ADD(rx->opened, n);
-    if (write_cts(rx, p, *first, n) != 0) {
+    if (__builtin_expect(write_entries(rx, p, *first, n) != 0, 0)) {
         for (int i = 0; i < n; i++) {
             SLOT(rx, *first + (uint64_t)i)->cts_out = 0;
         }

@@ -35,6 +35,13 @@ struct ib_rmsg {
 /* Every so many control writes one is signaled, to get their slots back. */
 #define IB_CTL_SIGNAL 16
 
+/* Keys of a registration by path, 0 beyond the last one; of its version alone. */
+struct ib_keys {
+    uint64_t version; /* UINT64_MAX: of none */
+    uint32_t rkey[IB_MAX_PATHS];
+};
+#define IB_KEYS 4 /* registrations that take turns: NCCL has one for each of its protocols */
+
 struct ib_recv {
     struct ib_conn *conn;
     struct r2_ledger ledger;
@@ -68,6 +75,9 @@ struct ib_recv {
      * said, or closed
      */
     const struct r2_parts *live[IB_MAX_PATHS];
+    struct ib_keys keys[IB_KEYS];
+    struct ibv_send_wr wr; /* of a control write; what differs is filled in by who posts */
+    struct ibv_sge sge;
     struct ib_rmsg msg[R2_LEDGER_WINDOW];
     struct ib_flush *flush; /* NULL: no NIC here reaches the memory of a GPU */
 };
@@ -165,7 +175,7 @@ void ib_recv_quarantine_end(struct ib_recv *rx, int p);
 int ib_recv_quarantine_gpu(struct ib_recv *rx, int p);
 int ib_recv_quarantine_gpu_only(struct ib_recv *rx, int p);
 
-/* Chooses the path of CTS and acks anew from link->up. */
+/* Chooses the path of CTS and acks anew from link->up; the paths may be others. */
 void ib_recv_replan(struct ib_recv *rx);
 
 #endif

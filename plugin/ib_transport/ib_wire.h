@@ -101,26 +101,38 @@ struct ib_records {
 };
 _Static_assert(sizeof(struct ib_records) == 8 * IB_RECORDS, "size records");
 
-/* Check over all fields but itself. Never 0 for a valid entry, so an untouched slot does not pass.
+/*
+ * The entry as the eight words that it is, without check. Each is multiplied by an odd number of
+ * its own, by itself, so that one word of another entry never leaves the sum as it was; the sum is
+ * mixed, and 15 bits of it are kept: of two halves, whichever, one in 32768 passes. What may be
+ * such halves is in P10. Never 0, so an untouched slot does not pass.
  */
+static inline uint16_t ib_cts_check_words(uint64_t w0, uint64_t w1, uint64_t w2, uint64_t w3,
+                                          uint64_t w4, uint64_t w5, uint64_t w6, uint64_t w7)
+{
+    uint64_t h = w0 * 0x6a09e667u + w1 * 0x3b67ae85u + w2 * 0x3c6ef373u + w3 * 0x654ff53bu +
+                 w4 * 0x510e527fu + w5 * 0x1b05688du + w6 * 0x1f83d9abu + w7 * 0x5be0cd19u;
+
+    h = (h ^ h >> 32) * 0xff51afd7ed558ccdull;
+    return (uint16_t)(h >> 48) | 1;
+}
+
+#define IB_CTS_CHECK_SHIFT 48 /* of check in the last word */
+
+/* Check over all fields but itself. */
 static inline uint16_t ib_cts_check(const struct ib_cts *e)
 {
-    uint64_t w[8], h = 0x9e3779b97f4a7c15ull;
+    uint64_t w[8];
 
     memcpy(w, e, sizeof(w));
-    w[7] &= 0x0000ffffffffffffull; /* without check */
-    for (int i = 0; i < 8; i++) {
-        h = (h ^ w[i]) * 0xff51afd7ed558ccdull;
-        h ^= h >> 32;
-    }
-    return (uint16_t)(h >> 16) | 1;
+    return ib_cts_check_words(w[0], w[1], w[2], w[3], w[4], w[5], w[6],
+                              w[7] & ((1ull << IB_CTS_CHECK_SHIFT) - 1));
 }
 
 /* Whether @e is the entry of @seq, whole. */
 static inline int ib_cts_valid(const struct ib_cts *e, uint64_t seq)
 {
-    return e->seq == seq && e->check == ib_cts_check(e) && e->n >= 1 && e->n <= 8 &&
-           e->index < e->n;
+    return e->seq == seq && e->check == ib_cts_check(e) && e->n - 1u < 8 && e->index < e->n;
 }
 
 /* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48.

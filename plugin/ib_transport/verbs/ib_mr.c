@@ -187,6 +187,7 @@ static void register_note(struct ib_mr_cache *cache, struct entry *e, int nic, s
         cache->stats.registrations++;
         e->took = e->took && e->took < took ? e->took : took;
         atomic_store_explicit(&e->mr.mr[nic], m, memory_order_release);
+        ib_mr_changed(&e->mr);
         return;
     }
     e->err = err;
@@ -381,6 +382,7 @@ static void mr_drop(struct ib_mr_cache *cache, struct entry *e)
             job_begin(cache, e, i, run_deregister, m);
         }
     }
+    ib_mr_changed(&e->mr);
     fd_settle(e);
 }
 
@@ -463,6 +465,7 @@ static struct ib_mr *mr_create(struct ib_mr_cache *cache, const struct ib_mr *ke
             return NULL;
         }
     }
+    ib_mr_changed(mr);
     ib_mr_pin(mr);
     mr->next = cache->head;
     cache->head = mr;
@@ -592,6 +595,16 @@ void ib_mr_unpin(struct ib_mr *mr)
     if (atomic_fetch_sub_explicit(&mr->pins, 1, memory_order_acq_rel) == 1) {
         free(mr);
     }
+}
+
+void ib_mr_changed(struct ib_mr *mr)
+{
+    static _Atomic uint64_t
+        last; /* of the process: a handle at the address of another one differs */
+
+    atomic_store_explicit(&mr->version,
+                          atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1,
+                          memory_order_release);
 }
 
 void ib_mr_leave(struct ib_mr *mr)

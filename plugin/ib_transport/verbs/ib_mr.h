@@ -27,6 +27,9 @@ struct ib_mr {
         left; /* who had a reference has ended without dropping it: found no more. relaxed */
     _Atomic int pins; /* who may look at it, the cache's references as one: the last one frees it */
     uint32_t refused; /* NICs that could not register it; under the cache's lock */
+    /* of the registrations as they are: another number whenever one of @mr has changed, and none
+     * that any other handle has or had. Release behind @mr, acquire before it */
+    _Atomic uint64_t version;
     _Atomic(struct ibv_mr *) mr[IB_MAX_NICS]; /* release at registration, acquire at use */
     struct ib_mr *next;
 };
@@ -105,6 +108,14 @@ static inline uint32_t ib_mr_rkey(struct ib_mr *mr, int nic)
     struct ibv_mr *m = atomic_load_explicit(&mr->mr[nic], memory_order_acquire);
     return m ? m->rkey : 0;
 }
+
+/* What ib_mr_rkey() says of any NIC is what it said since this number was first seen, or newer. */
+static inline uint64_t ib_mr_version(const struct ib_mr *mr)
+{
+    return atomic_load_explicit(&mr->version, memory_order_acquire);
+}
+/* @mr->mr has changed: by who changes it. */
+void ib_mr_changed(struct ib_mr *mr);
 
 struct ib_mr_stats {
     uint64_t registrations, hits, failures, kept;

@@ -9,8 +9,10 @@ static void key_late(int n, size_t size)
     struct ibv_mr *late = atomic_exchange(&r_mr->mr[0], NULL);
 
     ck_assert_ptr_nonnull(late);
+    ib_mr_changed(r_mr);
     recv_burst(n, size);
     atomic_store(&r_mr->mr[0], late);
+    ib_mr_changed(r_mr);
     for (uint64_t seq = posted - (uint64_t)n; seq < posted; seq++) {
         const struct ib_cts *e = &comm(0)->conn.path[0].ring->entry[seq % R2_LEDGER_WINDOW];
 

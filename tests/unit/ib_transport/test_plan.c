@@ -138,6 +138,72 @@ START_TEST(a_torn_cts_is_not_taken)
 }
 END_TEST
 
+/* A ring slot: what stood there, and the entry that comes 256 receives later, as NCCL's buffers
+ * make them. */
+static void two_of_a_slot(unsigned i, struct ib_cts *was, struct ib_cts *is)
+{
+    *was = (struct ib_cts){.seq = i,
+                           .addr = 0x7f0000000000ull + i % 8 * 0x80000ull,
+                           .size = i % 3 ? 0x20000 : i * 8,
+                           .tag = i % 5,
+                           .rkey = {0x1000 + i % 2 * 0x100, 0x2000, 0x3000 + i % 4},
+                           .acked = i - 7 * (i % 2),
+                           .n = 1 + i % 2};
+    *is = *was;
+    is->seq += R2_LEDGER_WINDOW;
+    is->acked += R2_LEDGER_WINDOW - i % 7;
+    is->addr += (i % 4) * 0x1000ull;
+    is->size += i % 2 * 64;
+    is->rkey[0] += i % 3 * 0x100;
+    is->check = ib_cts_check(is);
+    was->check = ib_cts_check(was);
+}
+
+/* Any words of one over the other, as long as the mixture has the seq that is expected: as few of
+ * these pass as by chance, one of 32768. */
+START_TEST(a_mixture_of_two_cts_passes_by_chance_alone)
+{
+    unsigned passed = 0, mixtures = 0;
+
+    for (unsigned i = 0; i < 4096; i++) {
+        struct ib_cts was, is, t;
+
+        two_of_a_slot(i, &was, &is);
+        for (unsigned words = 1; words < 256; words += 2) {
+            for (size_t w = 0; w < 8; w++) {
+                memcpy((uint8_t *)&t + 8 * w, (uint8_t *)(words >> w & 1 ? &is : &was) + 8 * w, 8);
+            }
+            if (memcmp(&t, &is, sizeof(t)) != 0) {
+                mixtures++;
+                passed += (unsigned)ib_cts_valid(&t, is.seq);
+            }
+        }
+    }
+    ck_assert_uint_gt(mixtures, 300000);
+    ck_assert_uint_le(passed, 2 * (mixtures / 32768 + 1));
+}
+END_TEST
+
+/* Each bit of an entry counts. */
+START_TEST(a_cts_with_another_bit_is_not_taken)
+{
+    unsigned passed = 0;
+
+    for (unsigned i = 0; i < 512; i++) {
+        struct ib_cts was, is;
+
+        two_of_a_slot(i, &was, &is);
+        for (unsigned bit = 0; bit < 8 * sizeof(is); bit++) {
+            struct ib_cts t = is;
+
+            ((uint8_t *)&t)[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            passed += (unsigned)ib_cts_valid(&t, is.seq);
+        }
+    }
+    ck_assert_uint_le(passed, 2 * (512 * 512 / 32768));
+}
+END_TEST
+
 START_TEST(lives_only_go_one_way)
 {
     for (int from = 0; from < FO_STATE_COUNT; from++) {
@@ -325,6 +391,8 @@ int main(void)
     tcase_add_loop_test(t, nothing_of_the_plan_is_eligible, 0, 2);
     tcase_add_test(t, immediate_round_trip);
     tcase_add_test(t, a_torn_cts_is_not_taken);
+    tcase_add_test(t, a_mixture_of_two_cts_passes_by_chance_alone);
+    tcase_add_test(t, a_cts_with_another_bit_is_not_taken);
     tcase_add_test(t, lives_only_go_one_way);
     tcase_add_test(t, records_round_trip);
     tcase_add_test(t, bad_records_are_refused);

@@ -62,6 +62,12 @@ static struct ib_nic *path_nic(struct ib_conn *l, const struct ib_path *p)
     return &l->nics->nic[p->nic];
 }
 
+/* Receives that R keeps in the queue; S has none. */
+static uint32_t recvs(const struct ib_path *p)
+{
+    return p->rq_depth ? p->rq_depth + IB_RECV_BATCH : 0;
+}
+
 static int create_qp(struct ib_conn *l, struct ib_path *p)
 {
     struct ibv_qp_init_attr attr = {
@@ -71,7 +77,7 @@ static int create_qp(struct ib_conn *l, struct ib_path *p)
         .qp_type = IBV_QPT_RC,
         .cap = {.max_send_wr = p->sq_depth + TAIL_SLOTS + MARK_SLOTS +
                                p->ar, /* the second of two that found one slot free (P32) */
-                .max_recv_wr = p->rq_depth + MARK_SLOTS,
+                .max_recv_wr = recvs(p) + MARK_SLOTS,
                 .max_send_sge = 1,
                 .max_recv_sge = 1,
                 .max_inline_data = INLINE_WANT},
@@ -189,7 +195,7 @@ int ib_path_create(struct ib_conn *l, struct ib_path *p, int sender, uint32_t ps
     p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
     p->cq = v->create_cq(path_nic(l, p)->ctx,
-                         (int)(p->sq_depth + p->rq_depth + TAIL_SLOTS + 2 * MARK_SLOTS + p->ar),
+                         (int)(p->sq_depth + recvs(p) + TAIL_SLOTS + 2 * MARK_SLOTS + p->ar),
                          (void *)(uintptr_t)ib_conn_context(l->conn_id, p->index, p->inc), NULL, 0);
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
@@ -286,7 +292,7 @@ int ib_path_post_recvs(struct ib_path *p, int n)
 
 int ib_path_fill_rq(struct ib_conn *l, struct ib_path *p)
 {
-    return ib_path_post_recvs(p, (int)p->rq_depth);
+    return ib_path_post_recvs(p, (int)recvs(p));
 }
 
 void ib_path_addr_get(struct ib_conn *l, const struct ib_path *p, struct ib_path_addr *out)

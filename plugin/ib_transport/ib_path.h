@@ -57,6 +57,9 @@ struct ib_fault_info {
 #define IB_RLX_SET(x, v) __atomic_store_n(&(x), (__typeof__(x))(v), __ATOMIC_RELAXED)
 #define IB_RLX_ADD(x, n) IB_RLX_SET(x, (x) + (n))
 
+/* R: receives beyond those that S may use (P2): so many are posted again with one call. */
+#define IB_RECV_BATCH 8
+
 /* What a queue pair can do beyond the standard, as its provider numbers it (struct ibv_ece): opaque
  * to us. */
 struct ib_ece {
@@ -108,6 +111,7 @@ struct ib_path {
     uint16_t tails_out; /* IB_RLX, S: of those, writes of no bytes (ib_send_tail_probe) */
     uint16_t bulk_out;  /* IB_RLX, S: of those, writes of data whose record follows (P32) */
     uint16_t ctl_run;   /* unsignaled control writes since the last signaled one */
+    uint8_t recvs_due;  /* R: receives consumed and not posted again, below IB_RECV_BATCH */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
     uint32_t nrecords;  /* size records of this incarnation. S: posted. R: taken (P33) */
     uint64_t ack_sent;  /* R: largest acked written here */

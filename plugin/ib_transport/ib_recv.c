@@ -416,6 +416,7 @@ static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, st
 
     IB_RLX_ADD(p->cqes, 1);
     rx->seen |= (uint8_t)(1u << p->index);
+    rx->hot |= (uint8_t)(1u << p->index);
     if (__builtin_expect(wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != p->plain ||
                              imm.inc != (p->inc & 63),
                          0) &&
@@ -474,10 +475,9 @@ static __attribute__((noinline, cold)) void marker_out(struct ib_path *p, const 
     p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
 }
 
-/* One completion. @live: the incarnation is open, arrivals count (P16.5). Returns 1 when a receive
- * was consumed. */
-static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, struct ib_path *p,
-                                                            const struct ibv_wc *wc, int live)
+/* What is no good receive. */
+static __attribute__((noinline)) void other_completion(struct ib_recv *rx, struct ib_path *p,
+                                                       const struct ibv_wc *wc)
 {
     enum ib_wr_kind kind = ib_wr_kind(wc->wr_id);
 
@@ -492,16 +492,21 @@ static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, 
         IB_RLX_ADD(p->cqes, 1);
         IB_RLX_ADD(p->sq_used, wc->status == IBV_WC_SUCCESS ? -(int)n : 0);
     }
-    if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
-        if (ib_conn_up(rx->conn, p->index)) {
-            ib_conn_wc_fault(rx->conn, p->index, wc);
-        }
+    if (wc->status != IBV_WC_SUCCESS && ib_conn_up(rx->conn, p->index)) {
+        ib_conn_wc_fault(rx->conn, p->index, wc);
+    }
+}
+
+/* One completion. While the incarnation is open arrivals count (P16.5). Returns 1 when a receive
+ * was consumed. */
+static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, struct ib_path *p,
+                                                            const struct ibv_wc *wc)
+{
+    if (__builtin_expect(ib_wr_kind(wc->wr_id) != IB_WR_RECV || wc->status != IBV_WC_SUCCESS, 0)) {
+        other_completion(rx, p, wc);
         return 0;
     }
-    if (kind != IB_WR_RECV) {
-        return 0;
-    }
-    if (live) {
+    if (__builtin_expect(p->open, 1)) {
         arrival(rx, p, wc);
     } else {
         rx->ghosts++;
@@ -510,38 +515,55 @@ static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, 
 }
 
 /*
- * Polls one path; the receive queue is filled up again before anything acknowledges what came (P2).
- * A fault on the way ends that: receives posted from here on would stand behind the marker (P16.3).
- * So no more is taken then than the batch, which the slots that S keeps free make up for; the rest
- * is found when the incarnation is drained, and nothing new comes. Returns how much there was; of a
- * path that is down a batch.
+ * @n completions of @p are in @wc, room for POLL_BATCH: takes them and those behind them. The
+ * receive queue is filled up again, in batches, before anything acknowledges more than it can
+ * take (P2): of what has been consumed fewer than IB_RECV_BATCH are not posted again, which it has
+ * more than S knows of. A fault on the way ends that: receives posted from here on would stand
+ * behind the marker (P16.3). So no more is taken then than what was polled, which the slots that S
+ * keeps free make up for; the rest is found when the incarnation is drained, and nothing new comes.
+ * Returns how much there was; of a path that is down a batch.
  */
-static int poll_path(struct ib_recv *rx, struct ib_path *p)
+static __attribute__((noinline)) int take_completions(struct ib_recv *rx, struct ib_path *p,
+                                                      struct ibv_wc *wc, int n)
 {
-    struct ibv_wc wc[POLL_BATCH];
-    int total = 0, n, rc;
+    int total = 0, rc;
 
-    do {
-        int used = 0;
+    for (;;) {
+        int used = p->recvs_due;
 
-        n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
         if (__builtin_expect(n < 0, 0)) {
             ib_conn_call_fault(rx->conn, p->index, EIO);
             return -1;
         }
-        for (int i = 0; i < n; i++) {
-            used += completion(rx, p, &wc[i], p->open);
+        for (const struct ibv_wc *w = wc; w < wc + n; w++) {
+            used += completion(rx, p, w);
         }
-        if (used && ib_conn_up(rx->conn, p->index) && (rc = ib_path_post_recvs(p, used)) != 0) {
-            ib_conn_call_fault(rx->conn, p->index, rc);
+        if (used >= IB_RECV_BATCH && ib_conn_up(rx->conn, p->index)) {
+            if ((rc = ib_path_post_recvs(p, used)) != 0) {
+                ib_conn_call_fault(rx->conn, p->index, rc);
+            }
+            used = 0;
         }
+        p->recvs_due = (uint8_t)used;
         total += n;
-    } while (n == POLL_BATCH && ib_conn_up(rx->conn, p->index));
-    return total;
+        if (n < POLL_BATCH || !ib_conn_up(rx->conn, p->index)) {
+            return total;
+        }
+        n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
+    }
 }
 
-/* The owed acknowledgement, when no CTS is going to carry it (P14). */
-static void ack(struct ib_recv *rx)
+static inline __attribute__((always_inline)) int poll_path(struct ib_recv *rx, struct ib_path *p,
+                                                           struct ibv_wc *wc)
+{
+    int n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
+
+    return __builtin_expect(n != 0, 0) ? take_completions(rx, p, wc, n) : 0;
+}
+
+/* The owed acknowledgement, when no CTS is going to carry it (P14). @fresh: it has become more in
+ * this turn, so that its time begins with the next one: a CTS mostly comes before. */
+static __attribute__((noinline)) void ack(struct ib_recv *rx, int fresh)
 {
     struct r2_ledger *g = &rx->ledger;
     int due;
@@ -550,7 +572,7 @@ static void ack(struct ib_recv *rx)
         return;
     }
     due = g->acked == g->rpost || g->acked - rx->ack_sent >= (g->rpost - rx->ack_sent + 1) / 2;
-    if (!due) {
+    if (!due && !fresh) {
         uint64_t now = ib_conn_now(rx->conn);
 
         if (rx->ack_owed_since == 0) {
@@ -563,49 +585,61 @@ static void ack(struct ib_recv *rx)
     }
 }
 
+/* Something came, @got completions: of which paths is looked at anew now and then. */
+static inline void note_heard(struct ib_recv *rx, int got)
+{
+    rx->idle = 0;
+    rx->heard = (uint16_t)(rx->heard + got);
+    if (__builtin_expect(rx->heard >= HOT_FOR, 0)) {
+        rx->hot = (uint8_t)(rx->seen | ((1u << rx->ctl_path) & rx->conn->up));
+        rx->seen = 0;
+        rx->heard = 0;
+    }
+}
+
 void ib_recv_progress(struct ib_recv *rx)
 {
     struct ib_conn *l = rx->conn;
+    struct ibv_wc wc[POLL_BATCH];
+    uint64_t acked = rx->ledger.acked;
     uint32_t mask = rx->hot;
     int got = 0;
 
-    if (rx->idle >= SWEEP_EVERY) {
+    if (__builtin_expect(rx->idle >= SWEEP_EVERY, 0)) {
         mask = l->up;
         rx->idle = 0;
         rx->hot |= (uint8_t)((1u << rx->ctl_path) &
                              l->up); /* or its control writes would never get their slots back */
     }
     for (mask &= l->up; mask; mask &= mask - 1) {
-        int n = poll_path(rx, &l->path[__builtin_ctz(mask)]);
+        int n = poll_path(rx, &l->path[__builtin_ctz(mask)], wc);
 
         got += n > 0 ? n : 0;
     }
     for (int i = 0; !r2_rule(R2_RULE_CLOSE_INCARNATION) && i < l->npaths; i++) {
         if (l->path[i].open && !ib_conn_up(l, i)) {
-            poll_path(rx, &l->path[i]); /* rule off: closed incarnations still count */
+            poll_path(rx, &l->path[i], wc); /* rule off: closed incarnations still count */
         }
     }
-    rx->hot |= rx->seen;
-    rx->idle = got ? 0 : (uint8_t)(rx->idle + 1);
-    rx->heard = (uint16_t)(rx->heard + got);
-    if (__builtin_expect(rx->heard >= HOT_FOR, 0)) {
-        rx->hot = (uint8_t)(rx->seen | ((1u << rx->ctl_path) & l->up));
-        rx->seen = 0;
-        rx->heard = 0;
+    if (got == 0) {
+        rx->idle++;
+    } else {
+        note_heard(rx, got);
     }
     if (__builtin_expect(rx->pending, 0)) {
         do_pending(rx);
     }
     if (rx->ledger.acked > rx->ack_sent) {
-        ack(rx);
+        ack(rx, rx->ledger.acked != acked);
     }
 }
 
 int ib_recv_confirm(struct ib_recv *rx, int p)
 {
     struct ib_path *path = &rx->conn->path[p];
+    struct ibv_wc wc[POLL_BATCH];
 
-    if (!ib_conn_up(rx->conn, p) || poll_path(rx, path) < 0) {
+    if (!ib_conn_up(rx->conn, p) || poll_path(rx, path, wc) < 0) {
         return 0;
     }
     if (path->ctl_run && !rx->quiet && ib_conn_up(rx->conn, p)) {
@@ -683,7 +717,7 @@ int ib_recv_drain(struct ib_recv *rx, int p)
         memset(wc, 0, sizeof(wc)); /* what a library leaves of a completion as it was reads 0 */
         n = ibv_poll_cq(path->cq, POLL_BATCH, wc);
         for (int i = 0; i < n; i++) {
-            completion(rx, path, &wc[i], path->open);
+            completion(rx, path, &wc[i]);
         }
     } while (n == POLL_BATCH);
     return n < 0 ? -1 : 0;

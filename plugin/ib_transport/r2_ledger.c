@@ -21,58 +21,6 @@ void r2_ledger_init(struct r2_ledger *l)
     memset(l, 0, sizeof(*l));
 }
 
-uint64_t r2_ledger_post(struct r2_ledger *l, uint64_t capacity)
-{
-    uint64_t seq = l->rpost++;
-    struct r2_ledger_entry *e = &l->entry[seq % R2_LEDGER_WINDOW];
-
-    e->bytes = 0;
-    e->capacity = capacity;
-    e->mask = 0;
-    e->seen = 0;
-    e->nparts = 0;
-    return seq;
-}
-
-uint64_t r2_ledger_seq(const struct r2_ledger *l, uint16_t low)
-{
-    uint64_t seq = l->rdone + (uint16_t)(low - (uint16_t)l->rdone);
-
-    return seq < l->rpost ? seq : UINT64_MAX;
-}
-
-enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts,
-                                    uint64_t bytes)
-{
-    uint64_t seq = r2_ledger_seq(l, low);
-    struct r2_ledger_entry *e;
-
-    if (seq == UINT64_MAX) {
-        return R2_LEDGER_WINDOW_ERR;
-    }
-    e = &l->entry[seq % R2_LEDGER_WINDOW];
-    if (nparts == 0 || nparts > R2_MAX_PARTS || k >= nparts ||
-        (e->nparts != 0 && e->nparts != nparts)) {
-        return R2_LEDGER_PART_ERR;
-    }
-    if (e->mask & (1u << k)) {
-        return R2_LEDGER_DUPLICATE;
-    }
-    if (bytes > e->capacity - e->bytes) {
-        return R2_LEDGER_SIZE_ERR;
-    }
-    e->nparts = (uint8_t)nparts;
-    e->mask |= (uint16_t)(1u << k);
-    e->bytes += bytes;
-    if (!r2_ledger_complete(l, seq)) {
-        return R2_LEDGER_NEW;
-    }
-    while (l->acked < l->rpost && r2_ledger_complete(l, l->acked)) {
-        l->acked++;
-    }
-    return R2_LEDGER_COMPLETE;
-}
-
 enum r2_ledger_result r2_ledger_see(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts)
 {
     uint64_t seq = r2_ledger_seq(l, low);
@@ -97,11 +45,6 @@ enum r2_ledger_result r2_ledger_see(struct r2_ledger *l, uint16_t low, unsigned 
 void r2_ledger_unsee(struct r2_ledger *l, uint64_t seq, unsigned k)
 {
     l->entry[seq % R2_LEDGER_WINDOW].seen &= (uint16_t) ~(1u << k);
-}
-
-void r2_ledger_retire(struct r2_ledger *l, unsigned n)
-{
-    l->rdone += n;
 }
 
 unsigned r2_ledger_snapshot(const struct r2_ledger *l, uint64_t *base, uint16_t *mask, unsigned max)

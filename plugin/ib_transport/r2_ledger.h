@@ -50,15 +50,67 @@ static inline int r2_ledger_room(const struct r2_ledger *l, int n)
 }
 
 /* Opens the next seq; the caller has checked the room. Returns it. */
-uint64_t r2_ledger_post(struct r2_ledger *l, uint64_t capacity);
+static inline uint64_t r2_ledger_post(struct r2_ledger *l, uint64_t capacity)
+{
+    uint64_t seq = l->rpost++;
+    struct r2_ledger_entry *e = &l->entry[seq % R2_LEDGER_WINDOW];
+
+    e->bytes = 0;
+    e->capacity = capacity;
+    e->mask = 0;
+    e->seen = 0;
+    e->nparts = 0;
+    return seq;
+}
 
 /* The one seq in [rdone, rpost) with these low 16 bits, or UINT64_MAX (P8). */
-uint64_t r2_ledger_seq(const struct r2_ledger *l, uint16_t low);
+static inline uint64_t r2_ledger_seq(const struct r2_ledger *l, uint16_t low)
+{
+    uint64_t seq = l->rdone + (uint16_t)(low - (uint16_t)l->rdone);
+
+    return seq < l->rpost ? seq : UINT64_MAX;
+}
+
+/* Whether all parts of @seq have arrived. */
+static inline int r2_ledger_complete(const struct r2_ledger *l, uint64_t seq)
+{
+    const struct r2_ledger_entry *e = &l->entry[seq % R2_LEDGER_WINDOW];
+    return e->nparts != 0 && e->mask == (uint16_t)((1u << e->nparts) - 1);
+}
 
 /* Adds part @k of @nparts of the seq with low bits @low. Nothing changes unless the result is NEW
  * or COMPLETE. */
-enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts,
-                                    uint64_t bytes);
+static inline enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k,
+                                                  unsigned nparts, uint64_t bytes)
+{
+    uint64_t seq = r2_ledger_seq(l, low);
+    struct r2_ledger_entry *e;
+
+    if (seq == UINT64_MAX) {
+        return R2_LEDGER_WINDOW_ERR;
+    }
+    e = &l->entry[seq % R2_LEDGER_WINDOW];
+    if (nparts == 0 || nparts > R2_MAX_PARTS || k >= nparts ||
+        (e->nparts != 0 && e->nparts != nparts)) {
+        return R2_LEDGER_PART_ERR;
+    }
+    if (e->mask & (1u << k)) {
+        return R2_LEDGER_DUPLICATE;
+    }
+    if (bytes > e->capacity - e->bytes) {
+        return R2_LEDGER_SIZE_ERR;
+    }
+    e->nparts = (uint8_t)nparts;
+    e->mask |= (uint16_t)(1u << k);
+    e->bytes += bytes;
+    if (!r2_ledger_complete(l, seq)) {
+        return R2_LEDGER_NEW;
+    }
+    while (l->acked < l->rpost && r2_ledger_complete(l, l->acked)) {
+        l->acked++;
+    }
+    return R2_LEDGER_COMPLETE;
+}
 
 /*
  * Part @k of @nparts is seen: it will be added later, or unseen. NEW, or why it cannot be; the
@@ -67,14 +119,11 @@ enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned 
 enum r2_ledger_result r2_ledger_see(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts);
 void r2_ledger_unsee(struct r2_ledger *l, uint64_t seq, unsigned k);
 
-static inline int r2_ledger_complete(const struct r2_ledger *l, uint64_t seq)
-{
-    const struct r2_ledger_entry *e = &l->entry[seq % R2_LEDGER_WINDOW];
-    return e->nparts != 0 && e->mask == (uint16_t)((1u << e->nparts) - 1);
-}
-
 /* Reports the oldest @n seqs done; the caller has checked that they are complete. */
-void r2_ledger_retire(struct r2_ledger *l, unsigned n);
+static inline void r2_ledger_retire(struct r2_ledger *l, unsigned n)
+{
+    l->rdone += n;
+}
 
 /* Parts of some seqs: of @n seqs from @base on. */
 struct r2_parts {

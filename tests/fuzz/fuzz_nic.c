@@ -45,7 +45,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     for (; wr; wr = wr->next) {
         the->rq[p]++;
     }
-    FUZZ_CHECK(the->rq[p] <= the->conn.path[p].rq_depth + 1);
+    FUZZ_CHECK(the->rq[p] <= the->conn.path[p].rq_depth + IB_RECV_BATCH + 1);
     return 0;
 }
 
@@ -114,7 +114,7 @@ void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
         .acks_rotate = f->one_max != UINT32_MAX};
     ib_path_open(path);
     if (!sender) {
-        FUZZ_CHECK(ib_path_post_recvs(path, (int)path->rq_depth) == 0);
+        FUZZ_CHECK(ib_path_fill_rq(&f->conn, path) == 0);
     }
     f->conn.up |= 1u << p;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bench: what the plugin costs and how long failures last, on the software fabric. Writes BUILD/bench.json and prints the table of
 # tests/bench/README.md; with --write-doc writes that file and the numbers of README.md too.
-#   bench.sh BUILD [--write-doc] [--only SECTION[,SECTION...]]   (--only prints the JSON of cost, memory, many, stall, setup, bandwidth, calls, fill, fabric)
+#   bench.sh BUILD [--write-doc] [--only SECTION[,SECTION...]]   (--only prints the JSON of cost, memory, many, stall, setup, load, bandwidth, calls, fill, fabric)
 # Counts and virtual times are the same everywhere. Real times are compared with the same thing without a fault, and rates are ratios within
 # one run, because the machine may be slow and shared.
 set -eu
@@ -52,7 +52,7 @@ pair() {
     fabric=bench$$
     "$B/softfab" up --name $fabric --hosts 2 --nics "$1" >/dev/null 2>"$T/err" || fail "no fabric"
     shift
-    timeout 150 "$B/bench/bench_pair" --plugin "$NCCL_NET_PLUGIN" --softfab "$B/softfab" --fabric $fabric "$@" 2>"$T/err" ||
+    timeout 330 "$B/bench/bench_pair" --plugin "$NCCL_NET_PLUGIN" --softfab "$B/softfab" --fabric $fabric "$@" 2>"$T/err" ||
         fail "bench_pair $* failed"
     "$B/softfab" down --name $fabric >/dev/null
     fabric=
@@ -188,6 +188,10 @@ section() {
             '{virtual: $v[0], connection: $r[0], collective: $c[0]}'
         ;;
     setup) pair 4 setup ;;
+    load) # 1000 and 4000 connections, or those of $LOAD
+        for n in ${LOAD:-1000 4000}; do pair 4 load $n; done >"$T/rows"
+        jq -s . "$T/rows"
+        ;;
     fill) inproc fill ;;
     fabric)
         if ! command -v ib_write_bw >/dev/null; then
@@ -227,17 +231,17 @@ if [ -n "$only" ]; then
     for s in $(echo "$only" | tr , ' '); do section "$s"; done
     exit
 fi
-for s in cost memory many stall setup bandwidth calls fill fabric; do
+for s in cost memory many stall setup load bandwidth calls fill fabric; do
     printf '# %s\n' "$s" >&2
     section $s >"$T/$s.json"
     jq -e . "$T/$s.json" >/dev/null || fail "section $s gave no JSON"
 done
 jq -n --slurpfile cost "$T/cost.json" --slurpfile memory "$T/memory.json" --slurpfile many "$T/many.json" --slurpfile stall "$T/stall.json" \
-    --slurpfile setup "$T/setup.json" --slurpfile bandwidth "$T/bandwidth.json" --slurpfile calls "$T/calls.json" \
+    --slurpfile setup "$T/setup.json" --slurpfile load "$T/load.json" --slurpfile bandwidth "$T/bandwidth.json" --slurpfile calls "$T/calls.json" \
     --slurpfile fill "$T/fill.json" --slurpfile fabric "$T/fabric.json" \
     --arg cores "$(nproc)" --arg load "$(cut -d' ' -f1 /proc/loadavg)" --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" \
     '{schema: "r2_bench/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), cost: $cost[0], memory: $memory[0], many: $many[0],
-      stall: $stall[0], setup: $setup[0], bandwidth: $bandwidth[0], calls: $calls[0], fill: $fill[0], fabric: $fabric[0]}' >"$T/bench.json"
+      stall: $stall[0], setup: $setup[0], load: $load[0], bandwidth: $bandwidth[0], calls: $calls[0], fill: $fill[0], fabric: $fabric[0]}' >"$T/bench.json"
 mv "$T/bench.json" "$B/bench.json"
 jq -r -f tests/bench/table.jq "$B/bench.json" >"$T/table"
 cat "$T/table"

@@ -1,5 +1,5 @@
 /*
- * bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall [RUNS]
+ * bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall|load [RUNS or CONNECTIONS]
  *
  * Starts both sides under `softfab exec`; exit status 0 when both ended well.
  */
@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LIMIT_S 120
+#define LIMIT_S  300
+#define LOAD_MAX 16000
 
 uint64_t pair_now(void)
 {
@@ -55,13 +56,18 @@ struct pair_spread pair_spread_get(uint64_t *v, int n)
 /* The time at which all of this side's connections stood. */
 static uint64_t listen_all(int n, int dev, void **comm)
 {
-    char mine[ABI_HANDLE_BYTES], theirs[ABI_HANDLE_BYTES];
-    void *listen[64];
+    char(*mine)[ABI_HANDLE_BYTES] = calloc((size_t)n, sizeof(*mine)),
+    (*theirs)[ABI_HANDLE_BYTES] = calloc((size_t)n, sizeof(*theirs));
+    void **listen = calloc((size_t)n, sizeof(*listen));
+    uint64_t stood;
     int left = n;
 
+    NEED(mine && theirs && listen, "out of memory");
     for (int i = 0; i < n; i++) {
-        OK(drv.net->listen((dev + i) % drv.ndev, mine, &listen[i]));
-        drv_swap(mine, theirs, sizeof(mine));
+        OK(drv.net->listen((dev + i) % drv.ndev, mine[i], &listen[i]));
+    }
+    for (int i = 0; i < n; i++) { /* all of them at once would fill both sockets */
+        drv_swap(mine[i], theirs[i], sizeof(*mine));
     }
     while (left > 0) {
         for (int i = 0; i < n; i++) {
@@ -72,20 +78,25 @@ static uint64_t listen_all(int n, int dev, void **comm)
         }
         sched_yield();
     }
+    stood = pair_now();
     for (int i = 0; i < n; i++) {
         OK(drv.net->close_listen(listen[i]));
     }
-    return pair_now();
+    free(mine);
+    free(theirs);
+    free(listen);
+    return stood;
 }
 
 static uint64_t connect_all(int n, int dev, void **comm)
 {
-    static char handle[64][ABI_HANDLE_BYTES];
-    char none[ABI_HANDLE_BYTES] = "";
+    char(*none)[ABI_HANDLE_BYTES] = calloc((size_t)n, sizeof(*none)),
+    (*handle)[ABI_HANDLE_BYTES] = calloc((size_t)n, sizeof(*handle));
     int left = n;
 
+    NEED(none && handle, "out of memory");
     for (int i = 0; i < n; i++) {
-        drv_swap(none, handle[i], sizeof(none));
+        drv_swap(none[i], handle[i], sizeof(*none));
     }
     while (left > 0) {
         for (int i = 0; i < n; i++) {
@@ -96,14 +107,14 @@ static uint64_t connect_all(int n, int dev, void **comm)
         }
         sched_yield();
     }
+    free(none);
+    free(handle);
     return pair_now();
 }
-
 uint64_t pair_connect(int n, int dev, void **comm)
 {
     uint64_t start, mine, theirs;
 
-    NEED(n <= 64, "%d connections", n);
     memset(comm, 0, (size_t)n * sizeof(*comm));
     drv_barrier();
     start = pair_now();
@@ -175,6 +186,8 @@ static int side_run(int side, const char *peer, const char *plugin, const char *
     drv_init();
     if (strcmp(what, "setup") == 0) {
         pair_setup_run();
+    } else if (strcmp(what, "load") == 0) {
+        pair_load_run(runs);
     } else {
         pair_stall_run(runs);
     }
@@ -216,11 +229,13 @@ int main(int argc, char **argv)
     }
     if (argc < 8 || argc > 9 || strcmp(argv[1], "--plugin") != 0 ||
         strcmp(argv[3], "--softfab") != 0 || strcmp(argv[5], "--fabric") != 0 ||
-        (strcmp(argv[7], "setup") != 0 && strcmp(argv[7], "stall") != 0) ||
-        (argc > 8 && (atoi(argv[8]) < 1 || atoi(argv[8]) > 64))) {
+        (strcmp(argv[7], "setup") != 0 && strcmp(argv[7], "stall") != 0 &&
+         strcmp(argv[7], "load") != 0) ||
+        (argc > 8 &&
+         (atoi(argv[8]) < 1 || atoi(argv[8]) > (strcmp(argv[7], "load") == 0 ? LOAD_MAX : 64)))) {
         fprintf(
             stderr,
-            "usage: bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall [RUNS, 1 to 64]\n");
+            "usage: bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall|load [RUNS, 1 to 64, or CONNECTIONS]\n");
         return 2;
     }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) != 0) {

@@ -22,11 +22,14 @@ void pair_close(int n, void **comm);
 /* Both sides call these; side 1 prints one JSON object. */
 void pair_setup_run(void);
 void pair_stall_run(int runs);
+void pair_load_run(int connections);
 
 /* Maps the fabric, to break it. Before the plugin is loaded: closing a descriptor of the fabric's
  * files, as this does within, would take the record locks away by which the plugin's devices are
  * known to live. */
 void pair_fabric_open(void);
+/* Applies the fault @text to it. */
+void pair_fault_do(const char *text);
 
 struct pair_spread {
     double p25, median, p99, most;

@@ -84,7 +84,7 @@ static void stream_pass(struct stream *s, uint64_t ns)
     }
 }
 
-static void fault_do(const char *text)
+void pair_fault_do(const char *text)
 {
     struct fab_fault f;
     char why[200];
@@ -99,7 +99,7 @@ static uint64_t event_measure(struct stream *s, const char *text)
 {
     stream_pass(s, (30 + (unsigned)rand() % 10) * PAIR_NS_MS);
     s->longest = 0;
-    fault_do(text);
+    pair_fault_do(text);
     stream_pass(s, WATCH_NS);
     for (uint64_t done = s->done; s->done == done;) {
         stream_turn(s);
@@ -173,7 +173,7 @@ void pair_stall_run(int runs)
         pair_close(1, &s.comm);
         drv_barrier();
         if (drv.side) {
-            fault_do("*:* up");
+            pair_fault_do("*:* up");
         }
         pair_rest(400 * PAIR_NS_MS); /* both plugins have looked at their ports again */
     }

@@ -45,6 +45,11 @@ def rows:
   (.setup |
     [true, "set-up of a connection, \(.nics | paths)", "median \(.one.median_ms | ms)", "the first between two processes: \(.first_ms | ms)", "setup"],
     [true, "set-up of 64 at once", "median \(.of_64.median_ms | ms)", "", "setup"]),
+  (.load // [] | .[] |
+    [false, "\(.connections) connections over \(.nics) NICs: set-up of all", (.setup_ms | ms), "", "load"],
+    [false, "the same, idle", "\(.idle_cpu_ms_per_s | map(r(2)) | max) ms of CPU per s", "the larger of both processes", "load"],
+    [false, "the same, all of them busy", "\(.barriers_per_s | r(0)) calls of membarrier per s", "", "load"],
+    [false, "the same, a port goes down", "median \(.port_down.median_ms | ms), p99 \(.port_down.p99_ms | ms)", "no fault: median \(.no_fault.median_ms | ms), p99 \(.no_fault.p99_ms | ms)", "load"]),
   (if .calls | type == "array" then .calls[] |
     [(.nics == 8), "instructions per message of \(.bytes | size), \(.nics | paths)",
      "isend and its test \(.send), irecv and its test \(.recv)", "a test that finds nothing: \(.idle_send_test), \(.idle_recv_test); an isend without a receive: \(.no_receive)", "calls"]

@@ -29,6 +29,7 @@ END
 | many | Two processes with 1,000 connections over two NICs, one of which goes down; in virtual time, links of 10 GB/s, one worker per NIC. Queue pairs that somebody waits for are fenced first |
 | memory | What the plugin takes from the heap for one more connection at either end, rounding of the heap included, and the sizes of queues that it asks for. What a driver makes of those is its own |
 | setup | Two processes, from `listen` until `connect` and `accept` have returned at both ends for all; the exchange of handles, a socket here, included |
+| load | Two processes, all connections polled by one thread each: set-up of all, CPU time of each process while nothing is sent, of its service thread in set-up and in what follows, calls of membarrier at the receiver while all are busy, and from the instant at which a port goes down until all that was under way and one message more are through, for each connection. The twin figure is the same behind a fault that changes nothing |
 | calls | callgrind, instructions in the plugin's own functions and the verbs calls inlined into them, without the driver's. Set-up cancels out: the difference of a short and a long run |
 | fabric | perftest over two hosts with links of 100 MB/s: bytes of a port between two readings of its counters, by its rate |
 END

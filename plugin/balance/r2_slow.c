@@ -267,8 +267,8 @@ static void apply(struct r2_pair *pair)
     uint32_t mbps = part_of(pair->pace->mbps, pair->pace->slow.part),
              nic = part_of(pair->pace->mbps, pair->pace->slow.nic);
 
-    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
-        if (c->peer != pair->peer || !is_watched(c)) {
+    for (struct r2_comm *c = pair->peer->comms; c; c = c->list.peer_next) {
+        if (!is_watched(c)) {
             continue;
         }
         for (int p = 0; p < c->conn.npaths; p++) {

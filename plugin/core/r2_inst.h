@@ -16,6 +16,7 @@
 
 #include "base/r2_host_registry.h"
 #include "base/r2_rundir.h"
+#include "base/r2_timer.h"
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
 #include "ib_transport/ib_inband.h"
@@ -47,7 +48,9 @@ struct r2_setup_conn;
 struct r2_reconnect_conn;
 struct r2_close_conn;
 
-#define R2_COMM_BUCKETS 256
+#define R2_COMM_BUCKETS 4096 /* powers of two */
+#define R2_PEER_BUCKETS 1024
+#define R2_PAIR_BUCKETS 1024
 #define R2_LABEL_MAX    160
 
 /* Set-up of a connection; moved by the service thread only (setup_move in r2_setup.c), read by
@@ -125,9 +128,14 @@ struct r2_permit {
     struct r2_repeat repeat;
 };
 
-/* Places of a connection in the tables of its instance; inst->lock */
+/* Places of a connection in the tables of its instance; inst->lock, but for what is the service
+ * thread's alone */
 struct r2_comm_list {
-    struct r2_comm *hash_next, *all_next, *kick_next, *accept_next;
+    struct r2_comm *hash_next, *all_next, *all_prev, *kick_next, *accept_next;
+    struct r2_comm *peer_next, **peer_prev; /* of the same peer; service thread */
+    struct r2_comm *from_next, **from_prev; /* R: by the peer and its number; service thread */
+    struct r2_timer due;                    /* its next step; service thread */
+    struct r2_comm *due_next;               /* to be stepped in this turn; service thread */
     int kicked;
     int visits; /* threads of NCCL that read it (r2_reg.c): it is not freed meanwhile */
     int going;  /* it is about to be freed: nobody reads it any more */
@@ -160,8 +168,7 @@ struct r2_comm {
                           the service thread */
 
     /* service thread */
-    struct r2_peer *peer;
-    uint64_t deadline;
+    struct r2_peer *peer;    /* r2_comm_join() */
     struct r2_repeat repeat; /* REQ and CONF, then BYE */
     struct {
         char host[FO_HOST_NAME];
@@ -187,16 +194,18 @@ struct r2_listen {
     struct r2_inst *inst;
     uint32_t id;
     int dev;
-    struct r2_listen *next;                  /* inst->lock */
+    struct r2_listen *next, **prev;          /* of the same bucket; inst->lock */
     struct r2_comm *ready_head, *ready_tail; /* inst->lock */
     char error[256];                         /* inst->lock: a set-up that failed on this listener */
 };
 
 /* A process at the other end of connections. Service thread. */
 struct r2_peer {
-    struct r2_peer *next;
+    struct r2_peer *next, **prev, *hash_next;
     struct r2_oob_peer *oob;
-    int refs; /* connections */
+    struct r2_comm *comms; /* by list.peer_next */
+    struct r2_pair *pairs; /* by peer_next; r2_pair.c */
+    int refs;              /* connections */
     uint64_t last_contact;
     uint64_t refused_since;  /* ns; 0 */
     char host[FO_HOST_NAME]; /* as it says itself; empty before the first connection */
@@ -290,8 +299,8 @@ struct r2_inst {
         struct r2_comm *all;
         struct r2_comm *kicked;
         uint32_t next_id;
-    } comms;
-    struct r2_listen *listens;
+    } comms;                                    /* r2_registry.c */
+    struct r2_listen *listens[R2_COMM_BUCKETS]; /* by number; r2_registry.c */
 
     struct {
         pthread_t thread;
@@ -301,6 +310,12 @@ struct r2_inst {
     } service; /* r2_service.c */
 
     /* The rest is the service thread's. */
+    struct r2_timers due; /* of connections */
+    struct {
+        struct r2_comm *from[R2_COMM_BUCKETS]; /* R, by the peer and its number */
+        struct r2_peer *peer[R2_PEER_BUCKETS]; /* by channel */
+        struct r2_pair *pair[R2_PAIR_BUCKETS]; /* by peer and NICs; r2_pair.c */
+    } index;                                   /* r2_registry.c */
     struct r2_peer *peers;
     struct r2_pair *pairs; /* r2_pair.h */
     struct {

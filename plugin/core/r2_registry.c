@@ -20,8 +20,42 @@ void r2_comm_enter(struct r2_comm *c)
     c->list.hash_next = *bucket_of(inst, c->id);
     *bucket_of(inst, c->id) = c;
     c->list.all_next = inst->comms.all;
+    if (inst->comms.all) {
+        inst->comms.all->list.all_prev = c;
+    }
     inst->comms.all = c;
     pthread_mutex_unlock(&inst->lock);
+}
+
+/* Must hold inst->lock. */
+static void kick_drop(struct r2_comm *c)
+{
+    struct r2_comm **p;
+
+    for (p = &c->inst->comms.kicked; *p && *p != c; p = &(*p)->list.kick_next) {
+    }
+    if (*p) {
+        *p = c->list.kick_next;
+    }
+    c->list.kicked = 0;
+}
+
+static void leave_peer(struct r2_comm *c)
+{
+    if (c->list.peer_prev) {
+        *c->list.peer_prev = c->list.peer_next;
+        if (c->list.peer_next) {
+            c->list.peer_next->list.peer_prev = c->list.peer_prev;
+        }
+        c->list.peer_prev = NULL;
+    }
+    if (c->list.from_prev) {
+        *c->list.from_prev = c->list.from_next;
+        if (c->list.from_next) {
+            c->list.from_next->list.from_prev = c->list.from_prev;
+        }
+        c->list.from_prev = NULL;
+    }
 }
 
 void r2_comm_unlink(struct r2_comm *c)
@@ -33,15 +67,56 @@ void r2_comm_unlink(struct r2_comm *c)
     for (p = bucket_of(inst, c->id); *p != c; p = &(*p)->list.hash_next) {
     }
     *p = c->list.hash_next;
-    for (p = &inst->comms.all; *p != c; p = &(*p)->list.all_next) {
+    *(c->list.all_prev ? &c->list.all_prev->list.all_next : &inst->comms.all) = c->list.all_next;
+    if (c->list.all_next) {
+        c->list.all_next->list.all_prev = c->list.all_prev;
     }
-    *p = c->list.all_next;
-    for (p = &inst->comms.kicked; *p && *p != c; p = &(*p)->list.kick_next) {
-    }
-    if (*p) {
-        *p = c->list.kick_next;
+    if (c->list.kicked) {
+        kick_drop(c);
     }
     pthread_mutex_unlock(&inst->lock);
+    r2_timer_set(&inst->due, &c->list.due, UINT64_MAX);
+    leave_peer(c);
+}
+
+static struct r2_comm **from_of(struct r2_inst *inst, const struct r2_peer *peer, uint32_t src)
+{
+    uint64_t h = ((uint64_t)(uintptr_t)peer >> 4) * 0x9e3779b97f4a7c15ull;
+
+    return &inst->index.from[((h >> 32) + src) % R2_COMM_BUCKETS]; /* numbers follow each other */
+}
+
+void r2_comm_join(struct r2_comm *c, struct r2_peer *peer)
+{
+    struct r2_comm **from;
+
+    c->peer = peer;
+    c->list.peer_prev = &peer->comms;
+    c->list.peer_next = peer->comms;
+    if (peer->comms) {
+        peer->comms->list.peer_prev = &c->list.peer_next;
+    }
+    peer->comms = c;
+    if (c->is_send) {
+        return;
+    }
+    from = from_of(c->inst, peer, c->fo.peer);
+    c->list.from_prev = from;
+    c->list.from_next = *from;
+    if (*from) {
+        (*from)->list.from_prev = &c->list.from_next;
+    }
+    *from = c;
+}
+
+struct r2_comm *r2_comm_from(struct r2_inst *inst, const struct r2_peer *peer, uint32_t src)
+{
+    struct r2_comm *c;
+
+    for (c = *from_of(inst, peer, src); c && !(c->peer == peer && c->fo.peer == src);
+         c = c->list.from_next) {
+    }
+    return c;
 }
 
 struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id)
@@ -73,6 +148,44 @@ struct r2_comm *r2_comm_first(struct r2_inst *inst)
     c = inst->comms.all;
     pthread_mutex_unlock(&inst->lock);
     return c;
+}
+
+/* --- listeners --- */
+
+void r2_listen_enter(struct r2_listen *l)
+{
+    struct r2_inst *inst = l->inst;
+    struct r2_listen **bucket;
+
+    pthread_mutex_lock(&inst->lock);
+    l->id = ++inst->comms.next_id;
+    bucket = &inst->listens[l->id % R2_COMM_BUCKETS];
+    l->next = *bucket;
+    l->prev = bucket;
+    if (l->next) {
+        l->next->prev = &l->next;
+    }
+    *bucket = l;
+    pthread_mutex_unlock(&inst->lock);
+}
+
+void r2_listen_unlink(struct r2_listen *l)
+{
+    pthread_mutex_lock(&l->inst->lock);
+    *l->prev = l->next;
+    if (l->next) {
+        l->next->prev = l->prev;
+    }
+    pthread_mutex_unlock(&l->inst->lock);
+}
+
+struct r2_listen *r2_listen_find(const struct r2_inst *inst, uint32_t id)
+{
+    struct r2_listen *l;
+
+    for (l = inst->listens[id % R2_COMM_BUCKETS]; l && l->id != id; l = l->next) {
+    }
+    return l;
 }
 
 /* --- the service thread's turn --- */
@@ -124,11 +237,45 @@ struct r2_comm *r2_comm_kicked(struct r2_inst *inst)
 
 /* --- peers --- */
 
+static struct r2_peer **peer_bucket(struct r2_inst *inst, const struct r2_oob_peer *oob)
+{
+    uint64_t h = ((uint64_t)(uintptr_t)oob >> 4) * 0x9e3779b97f4a7c15ull;
+
+    return &inst->index.peer[(h >> 32) % R2_PEER_BUCKETS];
+}
+
+void r2_peer_enter(struct r2_inst *inst, struct r2_peer *peer)
+{
+    struct r2_peer **bucket = peer_bucket(inst, peer->oob);
+
+    peer->hash_next = *bucket;
+    *bucket = peer;
+    peer->next = inst->peers;
+    peer->prev = &inst->peers;
+    if (peer->next) {
+        peer->next->prev = &peer->next;
+    }
+    inst->peers = peer;
+}
+
+void r2_peer_unlink(struct r2_inst *inst, struct r2_peer *peer)
+{
+    struct r2_peer **p;
+
+    for (p = peer_bucket(inst, peer->oob); *p != peer; p = &(*p)->hash_next) {
+    }
+    *p = peer->hash_next;
+    *peer->prev = peer->next;
+    if (peer->next) {
+        peer->next->prev = peer->prev;
+    }
+}
+
 struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob)
 {
     struct r2_peer *p;
 
-    for (p = inst->peers; p && p->oob != oob; p = p->next) {
+    for (p = *peer_bucket(inst, oob); p && p->oob != oob; p = p->hash_next) {
     }
     return p;
 }

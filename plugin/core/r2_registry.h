@@ -17,18 +17,31 @@ struct r2_comm *r2_comm_kicked(struct r2_inst *inst);
 
 /* Any thread. Numbers @c and enters it in the tables; @c->inst is set. */
 void r2_comm_enter(struct r2_comm *c);
-/* Service thread. Takes @c out of them. */
+/* Service thread. Takes @c out of them, and of its peer's. */
 void r2_comm_unlink(struct r2_comm *c);
+/* Service thread. The process at the other end of @c is @peer, of which @c holds a reference; once.
+ */
+void r2_comm_join(struct r2_comm *c, struct r2_peer *peer);
+/* Service thread. The receiving end of what @peer numbers @src; NULL: there is none. */
+struct r2_comm *r2_comm_from(struct r2_inst *inst, const struct r2_peer *peer, uint32_t src);
 /* Any thread. NULL: there is none of that number. Only the service thread, which alone frees
  * connections, may use what it returns. */
 struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id);
 /* Any thread. Head of the list of all connections: new ones come in at the head and only the
  * service thread takes one out, so it may walk on from here without the lock. */
 struct r2_comm *r2_comm_first(struct r2_inst *inst);
+/* Any thread. Numbers @l and enters it; takes it out again. */
+void r2_listen_enter(struct r2_listen *l);
+void r2_listen_unlink(struct r2_listen *l);
+/* Must hold inst->lock. NULL: there is none of that number. */
+struct r2_listen *r2_listen_find(const struct r2_inst *inst, uint32_t id);
 /* Service thread. 1: no thread of NCCL looks at it, nor will any from now on: it can be freed. 0:
  * not now. */
 int r2_comm_leaves(struct r2_comm *c);
 
+/* Service thread. @peer is found by r2_peer_find() from here on; until it is left out again. */
+void r2_peer_enter(struct r2_inst *inst, struct r2_peer *peer);
+void r2_peer_unlink(struct r2_inst *inst, struct r2_peer *peer);
 /* Service thread. NULL: no connection to that process. */
 struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob);
 /* Service thread. Adds a record to the message that gathers for @peer; what is full is handed to

@@ -107,11 +107,7 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
     }
     l->inst = inst;
     l->dev = dev;
-    pthread_mutex_lock(&inst->lock);
-    l->id = ++inst->comms.next_id;
-    l->next = inst->listens;
-    inst->listens = l;
-    pthread_mutex_unlock(&inst->lock);
+    r2_listen_enter(l);
     inst->oob->ops->name_get(inst->oob, &h.name);
     h.listen = l->id;
     h.dev = (uint16_t)dev;
@@ -305,19 +301,12 @@ enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out)
 
 void r2_net_close_listen(struct r2_listen *l)
 {
-    struct r2_listen **p;
     struct r2_comm *c, *next;
 
     if (l == NULL) {
         return;
     }
-    pthread_mutex_lock(&l->inst->lock);
-    for (p = &l->inst->listens; *p && *p != l; p = &(*p)->next) {
-    }
-    if (*p) {
-        *p = l->next;
-    }
-    pthread_mutex_unlock(&l->inst->lock);
+    r2_listen_unlink(l);
     for (c = l->ready_head; c; c = next) {
         next = c->list.accept_next;
         r2_net_close(c);

@@ -44,7 +44,6 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
     c->inst = inst;
     c->is_send = is_send;
     c->dev = dev;
-    c->deadline = UINT64_MAX; /* until somebody kicks it */
     r2_gate_init(&c->gate);
     c->prof = r2_prof_new(&inst->cfg);
     c->conn.nics = &inst->nics;

@@ -160,14 +160,12 @@ static void nic_down(struct r2_inst *inst, struct r2_peer *peer, const struct fo
         return; /* known */
     }
     peer->down.dead_gen[m->nic] = m->gen;
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->peer == peer) {
-            r2_gate_visit(&c->gate);
-            if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
-                fo_on_peer_nic_down(&c->fo, m->nic, m->gen);
-            }
-            r2_gate_unvisit(&c->gate);
+    for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
+        r2_gate_visit(&c->gate);
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            fo_on_peer_nic_down(&c->fo, m->nic, m->gen);
         }
+        r2_gate_unvisit(&c->gate);
     }
 }
 
@@ -183,9 +181,8 @@ static void other_version(struct r2_inst *inst, struct r2_peer *peer, unsigned v
     if (inst->refused.foreign_messages++ == 0) {
         R2_WARN("%s: %s", inst->oob->ops->peer_str(peer->oob), why);
     }
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->peer == peer &&
-            atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
+    for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
             r2_gate_visit(&c->gate);
             r2_setup_fail(c, "%s", why);
             r2_gate_unvisit(&c->gate);

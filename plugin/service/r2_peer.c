@@ -34,8 +34,7 @@ struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
         }
         p->oob = oob;
         p->last_contact = r2_now(inst);
-        p->next = inst->peers;
-        inst->peers = p;
+        r2_peer_enter(inst, p);
         p->gossip.no = -1;
         p->gossip.blamed = (uint8_t)r2_gossip_peer_blamed(inst, p); /* words outlive connections */
     }
@@ -49,15 +48,11 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
     struct r2_oob_peer *oob = peer->oob;
 
     if (--peer->refs == 0) {
-        struct r2_peer **p;
-
         r2_locate_drop(inst, peer);
-        r2_pairs_drop(inst, peer);
+        r2_pairs_drop(peer);
         r2_peers_step(inst, r2_now(inst)); /* last messages first */
         r2_gossip_leave(inst, peer);
-        for (p = &inst->peers; *p != peer; p = &(*p)->next) {
-        }
-        *p = peer->next;
+        r2_peer_unlink(inst, peer);
         free(peer);
     }
     inst->oob->ops->peer_put(oob);
@@ -119,20 +114,18 @@ void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
     r2_inband_channel(inst, peer);
     peer->last_contact = r2_now(inst);
     peer->down.repeat.at = peer->gossip.repeat.at = 0;
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        pair->announce.repeat.at = pair->peer == peer ? 0 : pair->announce.repeat.at;
+    for (struct r2_pair *pair = peer->pairs; pair; pair = pair->peer_next) {
+        pair->announce.repeat.at = 0;
     }
     /* what was lost with the old channel is announced again at once */
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->peer == peer) {
-            r2_gate_visit(&c->gate);
-            c->repeat.at = 0;
-            for (int p = 0; p < c->conn.npaths; p++) {
-                c->fo.path[p].send_at = c->ret->path[p].send_at = 0;
-            }
-            r2_gate_unvisit(&c->gate);
-            r2_comm_kick(c);
+    for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
+        r2_gate_visit(&c->gate);
+        c->repeat.at = 0;
+        for (int p = 0; p < c->conn.npaths; p++) {
+            c->fo.path[p].send_at = c->ret->path[p].send_at = 0;
         }
+        r2_gate_unvisit(&c->gate);
+        r2_comm_kick(c);
     }
 }
 
@@ -197,9 +190,8 @@ static bool is_missed(struct r2_inst *inst, const struct r2_peer *peer)
 {
     int missed = 0;
 
-    for (struct r2_comm *c = r2_comm_first(inst); c && !missed; c = c->list.all_next) {
-        if (c->peer == peer &&
-            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+    for (struct r2_comm *c = peer->comms; c && !missed; c = c->list.peer_next) {
+        if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
             r2_gate_visit(&c->gate);
             missed = !c->fo.peer_bye && c->fo.error == R2_OK;
             r2_gate_unvisit(&c->gate);
@@ -223,10 +215,7 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
     }
     snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections",
              inst->oob->ops->peer_str(peer->oob));
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->peer != peer) {
-            continue;
-        }
+    for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
         r2_gate_visit(&c->gate);
         c->end->bye_ok = 1; /* nobody is left to answer */
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {

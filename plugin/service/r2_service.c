@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,11 +69,29 @@ static void step_comm(struct r2_comm *c, uint64_t now)
             next = r2_earlier(next, r2_close_notify(c, now));
         }
     }
-    c->deadline = next;
+    r2_timer_set(&c->inst->due, &c->list.due, next);
     r2_host_share_comm(c);
     r2_balance_comm(c);
     r2_report_comm(c);
     r2_gate_unvisit(&c->gate);
+}
+
+/* All are taken out before the first is stepped: what is due again at once waits for the next turn.
+ * A step frees no other connection. */
+static void step_due(struct r2_inst *inst, uint64_t now)
+{
+    struct r2_comm *first = NULL, **last = &first, *next;
+    struct r2_timer *t;
+
+    while ((t = r2_timers_take(&inst->due, now)) != NULL) {
+        *last = (struct r2_comm *)((char *)t - offsetof(struct r2_comm, list.due));
+        last = &(*last)->list.due_next;
+    }
+    *last = NULL;
+    for (; first; first = next) {
+        next = first->list.due_next;
+        step_comm(first, now);
+    }
 }
 
 /* A worker is alive as long as jobs of its own come back: those of other devices say nothing about
@@ -95,7 +114,7 @@ static void reap(struct r2_inst *inst, uint64_t now)
 uint64_t r2_inst_service_step(struct r2_inst *inst)
 {
     uint64_t now = r2_now(inst), next, oob_next;
-    struct r2_comm *c, *following;
+    struct r2_comm *c;
     int look = now >= inst->ports.poll_at;
 
     r2_watch_clock(inst, now);
@@ -104,12 +123,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     ib_async_progress(&inst->nics, r2_port_monitor_fact, inst);
     reap(inst, now);
     /* Timed first: a step that ends in kicking its own connection must not starve the others. */
-    for (c = r2_comm_first(inst); c; c = following) {
-        following = c->list.all_next;
-        if (c->deadline <= now) {
-            step_comm(c, now);
-        }
-    }
+    step_due(inst, now);
     while ((c = r2_comm_kicked(inst)) != NULL) {
         step_comm(c, now);
     }
@@ -127,9 +141,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     inst->share.rung = 0;
     next = r2_earlier(next, r2_port_monitor_step(inst, now));
     next = r2_earlier(next, r2_peers_step(inst, now));
-    for (c = r2_comm_first(inst); c; c = c->list.all_next) {
-        next = r2_earlier(next, c->deadline);
-    }
+    next = r2_earlier(next, r2_timers_next(&inst->due));
     next = r2_earlier(next, r2_report_step(inst, now, look));
     r2_log_flush();
     return r2_earlier(next, oob_next);
@@ -522,11 +534,13 @@ void r2_inst_destroy(struct r2_inst *inst)
     modules_close(inst);
     r2_reach_destroy(inst->reach);
     ib_nics_close(&inst->nics);
-    while (inst->listens) {
-        struct r2_listen *l = inst->listens;
+    for (int i = 0; i < R2_COMM_BUCKETS; i++) {
+        while (inst->listens[i]) {
+            struct r2_listen *l = inst->listens[i];
 
-        inst->listens = l->next;
-        free(l);
+            inst->listens[i] = l->next;
+            free(l);
+        }
     }
     pthread_mutex_destroy(&inst->lock);
     if (inst->service.wake_fd >= 0) {

@@ -86,12 +86,12 @@ static void refuse(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uin
 static void notify_listener(const struct r2_comm *c)
 {
     struct r2_inst *inst = c->inst;
+    struct r2_listen *l;
 
     pthread_mutex_lock(&inst->lock);
-    for (struct r2_listen *l = inst->listens; l; l = l->next) {
-        if (l->id == c->start->listen_id) {
-            snprintf(l->error, sizeof(l->error), "%s", c->fo.why);
-        }
+    l = r2_listen_find(inst, c->start->listen_id);
+    if (l) {
+        snprintf(l->error, sizeof(l->error), "%s", c->fo.why);
     }
     pthread_mutex_unlock(&inst->lock);
 }
@@ -320,28 +320,14 @@ void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m)
 
 /* --- R --- */
 
-static struct r2_comm *find_request(struct r2_inst *inst, struct r2_peer *peer, uint32_t src)
-{
-    struct r2_comm *c;
-
-    pthread_mutex_lock(&inst->lock);
-    for (c = inst->comms.all; c && !(c->peer == peer && !c->is_send && c->fo.peer == src);
-         c = c->list.all_next) {
-    }
-    pthread_mutex_unlock(&inst->lock);
-    return c;
-}
-
 static int listener_dev(struct r2_inst *inst, uint32_t id)
 {
-    int dev = -1;
+    struct r2_listen *l;
+    int dev;
 
     pthread_mutex_lock(&inst->lock);
-    for (struct r2_listen *l = inst->listens; l; l = l->next) {
-        if (l->id == id) {
-            dev = l->dev;
-        }
-    }
+    l = r2_listen_find(inst, id);
+    dev = l ? l->dev : -1;
     pthread_mutex_unlock(&inst->lock);
     return dev;
 }
@@ -355,7 +341,7 @@ static void send_rep(struct r2_comm *c)
 
 void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo_req *m)
 {
-    struct r2_comm *c = find_request(inst, peer, m->src);
+    struct r2_comm *c = r2_comm_from(inst, peer, m->src);
     struct fo_nic nics[IB_MAX_NICS];
     uint8_t s_nic[IB_MAX_PATHS], r_nic[IB_MAX_PATHS];
     int dev, qps;
@@ -375,9 +361,9 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     if (c == NULL) {
         return; /* S repeats */
     }
-    c->peer = r2_peer_get(inst, peer->oob);
     c->start->listen_id = m->listen;
     c->fo.peer = m->src;
+    r2_comm_join(c, r2_peer_get(inst, peer->oob)); /* who holds it over the message has it */
     c->start->since = c->start->build_since = r2_now(inst);
     c->conn.traffic_class = m->traffic_class;
     c->conn.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, r2_setup_nics(inst, dev, nics),
@@ -474,8 +460,7 @@ static void hand_over(struct r2_comm *c)
     struct r2_listen *l;
 
     pthread_mutex_lock(&inst->lock);
-    for (l = inst->listens; l && l->id != c->start->listen_id; l = l->next) {
-    }
+    l = r2_listen_find(inst, c->start->listen_id);
     if (l) {
         c->list.accept_next = NULL;
         if (l->ready_tail) {
@@ -538,15 +523,16 @@ static uint64_t step_send(struct r2_comm *c, uint64_t now)
 {
     if (setup_of(c) == R2_SETUP_NEW) {
         struct r2_oob_peer *oob = c->inst->oob->ops->peer_get(c->inst->oob, &c->start->peer_name);
+        struct r2_peer *peer = oob ? r2_peer_get(c->inst, oob) : NULL;
 
-        c->peer = oob ? r2_peer_get(c->inst, oob) : NULL;
         if (oob) {
             c->inst->oob->ops->peer_put(oob);
         }
-        if (c->peer == NULL) {
+        if (peer == NULL) {
             r2_setup_fail(c, "the address in the handle cannot be dialled");
             return UINT64_MAX;
         }
+        r2_comm_join(c, peer);
         setup_move(c, R2_SETUP_S_REQ);
     }
     if (now >= c->repeat.at) {

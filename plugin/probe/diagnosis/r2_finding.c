@@ -140,9 +140,7 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
             continue;
         }
-        r2_gate_visit(&c->gate);
-        up = c->conn.up;
-        r2_gate_unvisit(&c->gate);
+        up = IB_RLX_GET(c->conn.up); /* of each path, as of a moment ago */
         for (int p = 0; p < c->conn.npaths; p++) {
             *(up >> p & 1 ? &nics : &lost) |= 1u << c->conn.path[p].nic;
             hit |= !(up >> p & 1) && is_over(inst, k, (enum probe_blame)f->v.blame, c, p);

@@ -321,8 +321,8 @@ uint32_t r2_gossip_avoid(const struct r2_comm *c)
 /* Some path over @pair was up after its connection's last step. */
 static int in_use(const struct r2_pair *pair)
 {
-    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
-        for (uint32_t m = c->peer == pair->peer ? c->shown.up : 0; m; m &= m - 1) {
+    for (struct r2_comm *c = pair->peer ? pair->peer->comms : NULL; c; c = c->list.peer_next) {
+        for (uint32_t m = c->shown.up; m; m &= m - 1) {
             const struct ib_path *path = &c->conn.path[__builtin_ctz(m)];
 
             if (path->nic == pair->nic && path->peer_nic == pair->peer_nic) {

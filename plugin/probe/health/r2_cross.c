@@ -12,8 +12,8 @@ enum { NOT_YET, FIRST, ALL };
 
 int r2_cross_carries(const struct r2_pair *pair)
 {
-    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
-        for (int p = 0; c->peer == pair->peer && p < c->conn.npaths; p++) {
+    for (struct r2_comm *c = pair->peer ? pair->peer->comms : NULL; c; c = c->list.peer_next) {
+        for (int p = 0; p < c->conn.npaths; p++) {
             if (c->conn.path[p].nic == pair->nic && c->conn.path[p].peer_nic == pair->peer_nic) {
                 return 1;
             }
@@ -66,9 +66,8 @@ static void make_others(struct r2_inst *inst, struct r2_peer *peer)
     uint32_t ours = 0, theirs = 0;
     int first = -1, last = -1;
 
-    for (const struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        if (pair->peer == peer && !(ours >> pair->nic & 1) && !(theirs >> pair->peer_nic & 1) &&
-            r2_cross_carries(pair)) {
+    for (const struct r2_pair *pair = peer->pairs; pair; pair = pair->peer_next) {
+        if (!(ours >> pair->nic & 1) && !(theirs >> pair->peer_nic & 1) && r2_cross_carries(pair)) {
             ours |= 1u << pair->nic;
             theirs |= 1u << pair->peer_nic;
             their[pair->nic] = pair->peer_nic;
@@ -102,10 +101,9 @@ void r2_cross_answered(struct r2_pair *pair, int first)
         }
         return;
     }
-    for (struct r2_pair *x = pair->inst->pairs; x; x = x->next) {
-        if (x->peer == peer && x != pair &&
-            (x->nic == pair->nic || x->peer_nic == pair->peer_nic) && r2_pair_failed(x) &&
-            x->probe.answers && !r2_cross_carries(x)) {
+    for (struct r2_pair *x = peer->pairs; x; x = x->peer_next) {
+        if (x != pair && (x->nic == pair->nic || x->peer_nic == pair->peer_nic) &&
+            r2_pair_failed(x) && x->probe.answers && !r2_cross_carries(x)) {
             r2_pair_again(x);
         }
     }

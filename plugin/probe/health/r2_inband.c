@@ -198,8 +198,8 @@ static const struct r2_pair *any_usable(const struct r2_inst *inst, const struct
 {
     const struct r2_pair *pair;
 
-    for (pair = inst->inband.open ? inst->pairs : NULL;
-         pair && !(pair->peer == peer && usable(pair)); pair = pair->next) {
+    for (pair = inst->inband.open ? peer->pairs : NULL; pair && !usable(pair);
+         pair = pair->peer_next) {
     }
     return pair;
 }
@@ -290,9 +290,9 @@ static void mend(struct r2_pair *pair, uint64_t now)
 
 int r2_inband_reaches(const struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
 {
-    for (const struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        if (pair->peer == peer && !(pair->nic == nic && pair->peer_nic == peer_nic) &&
-            usable(pair)) {
+    for (const struct r2_pair *pair = inst->inband.open ? peer->pairs : NULL; pair;
+         pair = pair->peer_next) {
+        if (!(pair->nic == nic && pair->peer_nic == peer_nic) && usable(pair)) {
             return 1;
         }
     }
@@ -304,8 +304,8 @@ static int gather(struct r2_inst *inst, const struct r2_peer *peer, struct r2_pa
     uint64_t now = r2_now(inst);
     int n = 0;
 
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        if (pair->peer != peer || !(inst->inband.open >> pair->nic & 1)) {
+    for (struct r2_pair *pair = peer->pairs; pair; pair = pair->peer_next) {
+        if (!(inst->inband.open >> pair->nic & 1)) {
             continue;
         }
         if (!usable(pair)) {

@@ -211,8 +211,8 @@ uint64_t r2_load_done_at(const struct r2_pair *pair)
 {
     uint64_t last = 0;
 
-    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
-        for (int p = 0; c->is_send && c->peer == pair->peer && p < c->conn.npaths; p++) {
+    for (struct r2_comm *c = pair->peer->comms; c; c = c->list.peer_next) {
+        for (int p = 0; c->is_send && p < c->conn.npaths; p++) {
             if (c->conn.path[p].nic == pair->nic && c->conn.path[p].peer_nic == pair->peer_nic) {
                 last = c->watch->load.moved_at[p] > last ? c->watch->load.moved_at[p] : last;
             }

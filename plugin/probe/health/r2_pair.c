@@ -153,11 +153,10 @@ static void build(struct r2_pair *pair)
 
 static void pair_free(struct r2_pair *pair)
 {
-    struct r2_pair **p;
-
-    for (p = &pair->inst->pairs; *p != pair; p = &(*p)->next) {
+    *pair->prev = pair->next;
+    if (pair->next) {
+        pair->next->prev = pair->prev;
     }
-    *p = pair->next;
     free(pair->pace);
     free(pair);
 }
@@ -240,14 +239,53 @@ void r2_pair_again(struct r2_pair *pair)
 
 /* --- who wants one --- */
 
+static unsigned bucket_of(const struct r2_peer *peer, int nic, int peer_nic)
+{
+    uint64_t key =
+        ((uint64_t)(uintptr_t)peer >> 4) + ((uint64_t)nic << 52) + ((uint64_t)peer_nic << 58);
+
+    return (unsigned)(key * 0x9e3779b97f4a7c15ull >> 32) % R2_PAIR_BUCKETS;
+}
+
+static void enter(struct r2_pair *pair)
+{
+    struct r2_inst *inst = pair->inst;
+    struct r2_pair **bucket = &inst->index.pair[bucket_of(pair->peer, pair->nic, pair->peer_nic)];
+
+    pair->next = inst->pairs;
+    pair->prev = &inst->pairs;
+    if (pair->next) {
+        pair->next->prev = &pair->next;
+    }
+    inst->pairs = pair;
+    pair->peer_next = pair->peer->pairs;
+    pair->peer->pairs = pair;
+    pair->hash_next = *bucket;
+    pair->hash_prev = bucket;
+    if (pair->hash_next) {
+        pair->hash_next->hash_prev = &pair->hash_next;
+    }
+    *bucket = pair;
+}
+
+/* All pairs of a peer do so together: their list is left to the caller. */
+static void leave_peer(struct r2_pair *pair)
+{
+    *pair->hash_prev = pair->hash_next;
+    if (pair->hash_next) {
+        pair->hash_next->hash_prev = pair->hash_prev;
+    }
+    pair->peer = NULL;
+}
+
 struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic,
                              int peer_nic)
 {
     struct r2_pair *pair;
 
-    for (pair = inst->pairs;
+    for (pair = inst->index.pair[bucket_of(peer, nic, peer_nic)];
          pair && !(pair->peer == peer && pair->nic == nic && pair->peer_nic == peer_nic);
-         pair = pair->next) {
+         pair = pair->hash_next) {
     }
     return pair;
 }
@@ -274,8 +312,7 @@ struct r2_pair *r2_pair_meet(struct r2_inst *inst, struct r2_peer *peer, int nic
     pair->nic = (uint8_t)nic;
     pair->peer_nic = (uint8_t)peer_nic;
     pair->build.plain = (uint8_t)plain;
-    pair->next = inst->pairs;
-    inst->pairs = pair;
+    enter(pair);
     build(pair);
     return pair;
 }
@@ -327,33 +364,36 @@ void r2_pair_fail(struct r2_pair *pair)
     }
 }
 
-void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer)
+void r2_pairs_drop(struct r2_peer *peer)
 {
-    struct r2_pair *next;
-
-    for (struct r2_pair *pair = inst->pairs; pair; pair = next) {
-        next = pair->next;
-        if (pair->peer == peer) {
-            pair->peer = NULL;
-            if (!pair->job.busy) {
-                take_down(pair);
-            }
+    for (struct r2_pair *pair = peer->pairs; pair; pair = pair->peer_next) {
+        leave_peer(pair);
+        if (!pair->job.busy) {
+            take_down(pair); /* ends in a job: it is there until that is back */
         }
     }
+    peer->pairs = NULL;
 }
 
 void r2_pairs_free(struct r2_inst *inst, uint64_t still_running)
 {
     struct r2_pair **p = &inst->pairs;
 
+    memset(inst->index.pair, 0, sizeof(inst->index.pair)); /* nobody finds any from here on */
     while (*p) {
         struct r2_pair *pair = *p;
 
+        if (pair->peer) {
+            pair->peer->pairs = NULL;
+        }
         if (still_running >> inst->nics.nic[pair->nic].device_index & 1) {
             p = &pair->next; /* its job may be the one, and the driver would keep whoever calls it
                               */
         } else {
             *p = pair->next;
+            if (pair->next) {
+                pair->next->prev = p;
+            }
             probe_qp_destroy(&pair->qp, &inst->nics);
             ib_inband_destroy(&pair->inband, &inst->nics);
             free(pair->pace);

@@ -140,7 +140,9 @@ struct r2_pair_carried {
 
 struct r2_pair {
     struct ib_job job; /* first */
-    struct r2_pair *next;
+    struct r2_pair *next, **prev;
+    struct r2_pair *peer_next;              /* of the same peer */
+    struct r2_pair *hash_next, **hash_prev; /* by peer and NICs, as long as it has a peer */
     struct r2_inst *inst;
     struct r2_peer *peer; /* NULL: gone, the pair goes when its job is back */
     uint8_t nic, peer_nic;
@@ -187,11 +189,12 @@ struct r2_pair *r2_pair_meet(struct r2_inst *inst, struct r2_peer *peer, int nic
 void r2_pair_fail(struct r2_pair *pair);
 /* Made anew where it failed; announced again where the peer may not know it. */
 void r2_pair_renew(struct r2_pair *pair);
+/* NULL: there is none, or no peer. */
 struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic,
                              int peer_nic);
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m);
 /* The peer is going: its pairs, too. */
-void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer);
+void r2_pairs_drop(struct r2_peer *peer);
 /*
  * Instance is being destroyed; the workers have stopped, but for those of the devices in
  * @still_running: ib_workers_destroy(). Pairs on these stay as they are.

@@ -149,9 +149,8 @@ static void end_all(struct r2_pair *pair, const char *how)
     struct r2_inst *inst = pair->inst;
     int n = 0;
 
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->peer != pair->peer ||
-            atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+    for (struct r2_comm *c = pair->peer->comms; c; c = c->list.peer_next) {
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
             atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
             continue;
         }

@@ -228,8 +228,8 @@ static void good(struct r2_pair *pair)
             inst->oob->ops->peer_str(pair->peer->oob));
     pair->heal.interest = pair->heal.urgent = 0;
     R2_NOTIFY(inst, on_pair, pair, R2_PAIR_GOOD, 0);
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->peer == pair->peer && !c->is_send) {
+    for (struct r2_comm *c = pair->peer->comms; c; c = c->list.peer_next) {
+        if (!c->is_send) {
             r2_comm_kick(c);
         }
     }

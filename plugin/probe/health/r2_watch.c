@@ -56,12 +56,12 @@ static int watched(const struct r2_comm *c)
 }
 
 /* What stands in the queues of a pair, as time: the longest of all connections over it. */
-static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
+static uint64_t pair_expect(const struct r2_pair *pair)
 {
     uint64_t longest = 0;
 
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->peer != pair->peer || !watched(c) || !c->is_send) {
+    for (struct r2_comm *c = pair->peer->comms; c; c = c->list.peer_next) {
+        if (!watched(c) || !c->is_send) {
             continue;
         }
         for (int p = 0; p < c->conn.npaths; p++) {
@@ -121,7 +121,7 @@ void r2_watch_probe(struct r2_pair *pair)
     if (inst->cfg.watchdog && !r2_pair_is_judged(pair)) {
         r2_pair_send_probe(
             pair, inst->watch.clock,
-            probe_limit(R2_MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->probe.slowest));
+            probe_limit(R2_MS(inst->cfg.t_probe_ms), pair_expect(pair), pair->probe.slowest));
     }
 }
 

@@ -394,7 +394,7 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t step)
             begin(&pair->pace->tempo);
         }
     }
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+    for (struct r2_comm *c = r2_comms_awake(inst); c; c = c->list.awake_next) {
         if (!is_watched(c)) {
             continue;
         }

@@ -132,10 +132,12 @@ struct r2_permit {
  * thread's alone */
 struct r2_comm_list {
     struct r2_comm *hash_next, *all_next, *all_prev, *kick_next, *accept_next;
-    struct r2_comm *peer_next, **peer_prev; /* of the same peer; service thread */
-    struct r2_comm *from_next, **from_prev; /* R: by the peer and its number; service thread */
-    struct r2_timer due;                    /* its next step; service thread */
-    struct r2_comm *due_next;               /* to be stepped in this turn; service thread */
+    struct r2_comm *peer_next, **peer_prev;   /* of the same peer; service thread */
+    struct r2_comm *from_next, **from_prev;   /* R: by the peer and its number; service thread */
+    struct r2_timer due;                      /* its next step; service thread */
+    struct r2_comm *due_next;                 /* to be stepped in this turn; service thread */
+    struct r2_comm *woken_next;               /* r2_comm_wake() */
+    struct r2_comm *awake_next, **awake_prev; /* those awake; service thread */
     int kicked;
     int visits; /* threads of NCCL that read it (r2_reg.c): it is not freed meanwhile */
     int going;  /* it is about to be freed: nobody reads it any more */
@@ -300,6 +302,7 @@ struct r2_inst {
         struct r2_comm *kicked;
         uint32_t next_id;
     } comms;                                    /* r2_registry.c */
+    _Atomic(struct r2_comm *) woken;            /* by list.woken_next; no lock: r2_comm_wake() */
     struct r2_listen *listens[R2_COMM_BUCKETS]; /* by number; r2_registry.c */
 
     struct {
@@ -310,7 +313,8 @@ struct r2_inst {
     } service; /* r2_service.c */
 
     /* The rest is the service thread's. */
-    struct r2_timers due; /* of connections */
+    struct r2_timers due;  /* of connections */
+    struct r2_comm *awake; /* by list.awake_next: those on which something may be under way */
     struct {
         struct r2_comm *from[R2_COMM_BUCKETS]; /* R, by the peer and its number */
         struct r2_peer *peer[R2_PEER_BUCKETS]; /* by channel */

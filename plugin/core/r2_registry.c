@@ -4,6 +4,72 @@
 
 #include "base/r2_log.h"
 
+/* --- those that are awake --- */
+
+/*
+ * Pushed once until it rests again: conn.awake, which the gate guards, says whether it is here or
+ * on the list.
+ *
+ *     owner, inside the gate                  service thread
+ *     awake == 0: awake = 1, push
+ *                                             takes the stack, enters it in the list
+ *                                             visits the gate: nothing under way: awake = 0, off
+ *     awake == 0: awake = 1, push
+ *
+ * Who posts before that visit is seen by it; who posts behind it sees awake == 0, since the gate
+ * orders the two: none is lost. None is popped singly, so that an A-B-A does no harm.
+ */
+void r2_comm_wake(void *arg)
+{
+    struct r2_comm *c = arg;
+    struct r2_inst *inst = c->inst;
+    struct r2_comm *first = atomic_load_explicit(&inst->woken, memory_order_relaxed);
+
+    do {
+        c->list.woken_next = first;
+    } while (!atomic_compare_exchange_weak_explicit(&inst->woken, &first, c, memory_order_release,
+                                                    memory_order_relaxed));
+}
+
+struct r2_comm *r2_comms_awake(struct r2_inst *inst)
+{
+    struct r2_comm *c, *next;
+
+    if (atomic_load_explicit(&inst->woken, memory_order_relaxed) == NULL) {
+        return inst->awake;
+    }
+    c = atomic_exchange_explicit(&inst->woken, NULL,
+                                 memory_order_acquire); /* pairs with the push */
+    for (; c; c = next) {
+        next = c->list.woken_next;
+        c->list.awake_next = inst->awake;
+        c->list.awake_prev = &inst->awake;
+        if (inst->awake) {
+            inst->awake->list.awake_prev = &c->list.awake_next;
+        }
+        inst->awake = c;
+    }
+    return inst->awake;
+}
+
+static void awake_drop(struct r2_comm *c)
+{
+    r2_comms_awake(c->inst); /* it may have been woken just now */
+    if (c->list.awake_prev) {
+        *c->list.awake_prev = c->list.awake_next;
+        if (c->list.awake_next) {
+            c->list.awake_next->list.awake_prev = c->list.awake_prev;
+        }
+        c->list.awake_prev = NULL;
+    }
+}
+
+void r2_comm_rest(struct r2_comm *c)
+{
+    awake_drop(c);
+    IB_RLX_SET(c->conn.awake, 0);
+}
+
 /* --- connections --- */
 
 static struct r2_comm **bucket_of(struct r2_inst *inst, uint32_t id)
@@ -77,6 +143,7 @@ void r2_comm_unlink(struct r2_comm *c)
     pthread_mutex_unlock(&inst->lock);
     r2_timer_set(&inst->due, &c->list.due, UINT64_MAX);
     leave_peer(c);
+    awake_drop(c);
 }
 
 static struct r2_comm **from_of(struct r2_inst *inst, const struct r2_peer *peer, uint32_t src)

@@ -15,6 +15,16 @@ void r2_comm_kick(void *comm);
 /* Service thread. One that was kicked, no longer kicked; NULL: none is. */
 struct r2_comm *r2_comm_kicked(struct r2_inst *inst);
 
+/*
+ * Who holds the gate of @comm, whose conn.awake was 0: it is awake from the service thread's next
+ * r2_comms_awake() on. No lock, no call of the kernel. Service thread, gate held: it rests again.
+ */
+void r2_comm_wake(void *comm);
+void r2_comm_rest(struct r2_comm *c);
+/* Service thread. The first of those awake, by list.awake_next; the others have nothing under way.
+ */
+struct r2_comm *r2_comms_awake(struct r2_inst *inst);
+
 /* Any thread. Numbers @c and enters it in the tables; @c->inst is set. */
 void r2_comm_enter(struct r2_comm *c);
 /* Service thread. Takes @c out of them, and of its peer's. */

@@ -154,7 +154,11 @@ struct ib_conn {
                                       written by r2_balance only; 0 where others carry all */
     uint8_t wide; /* all usable paths carry, though the primary is up; written by r2_balance only */
     uint32_t touched; /* IB_RLX: bit per path on which something was posted since it was last found
-                         quiet; cleared by the watchdog */
+                         quiet; cleared by the watchdog, with the gate held */
+    uint8_t
+        awake; /* IB_RLX: the watchdog looks at it, or has been woken to; cleared as touched is */
+    void (*wake)(void *arg); /* ... wakes it; gate held. NULL: there is none */
+    void *wake_arg;
     struct ib_nics *nics;
     struct ib_sink sink;
     uint64_t (*now_ns)(void *arg);
@@ -172,6 +176,27 @@ struct ib_conn {
 static inline uint64_t ib_conn_now(const struct ib_conn *l)
 {
     return l->now_ns(l->now_arg);
+}
+
+/* Something may be under way: the watchdog looks at it from its next turn on, until it has found it
+ * quiet. Gate held. */
+static inline void ib_conn_stir(struct ib_conn *l)
+{
+    if (__builtin_expect(!l->awake, 0)) {
+        IB_RLX_SET(l->awake, 1);
+        if (l->wake) {
+            l->wake(l->wake_arg);
+        }
+    }
+}
+
+/* Something is posted on path @p. Gate held. */
+static inline void ib_conn_touch(struct ib_conn *l, int p)
+{
+    if (__builtin_expect(!(l->touched >> p & 1), 0)) {
+        IB_RLX_SET(l->touched, l->touched | 1u << p);
+        ib_conn_stir(l);
+    }
 }
 
 static inline int ib_conn_up(const struct ib_conn *l, int p)

@@ -75,7 +75,7 @@ write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, ui
     p->ctl_run = (uint16_t)run;
     IB_RLX_ADD(p->sq_used, 1);
     IB_RLX_ADD(p->wrs, 1);
-    IB_RLX_SET(rx->conn->touched, rx->conn->touched | 1u << p->index);
+    ib_conn_touch(rx->conn, p->index);
     rc = ibv_post_send(p->qp, wr, &bad);
     if (__builtin_expect(rc != 0, 0)) {
         ib_conn_call_fault(rx->conn, p->index, ib_verbs_err(rc));

@@ -231,6 +231,7 @@ static __attribute__((noinline)) void post_pending(struct ib_send *tx)
         IB_RLX_SET(tx->starved_since, 0);
     } else if (tx->starved_since == 0) {
         IB_RLX_SET(tx->starved_since, ib_conn_now(tx->conn));
+        ib_conn_stir(tx->conn);
     }
 }
 
@@ -389,6 +390,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
     }
     if (seq == UINT64_MAX) {
         IB_RLX_ADD(tx->misses, 1);
+        ib_conn_stir(tx->conn);
         return R2_OK;
     }
     if (IB_SEND_SLOT(tx, seq)->busy) {

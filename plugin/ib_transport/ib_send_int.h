@@ -27,7 +27,7 @@ static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, un
     p->parts_out++;
     IB_RLX_ADD(p->wrs, wrs);
     IB_RLX_ADD(p->bytes, part->len);
-    IB_RLX_SET(tx->conn->touched, tx->conn->touched | 1u << p->index);
+    ib_conn_touch(tx->conn, p->index);
 }
 
 /* --- what R writes: ib_send_cts.c --- */

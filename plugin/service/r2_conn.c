@@ -51,6 +51,8 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
     c->conn.rq_depth = (uint32_t)inst->cfg.rq_depth;
     c->conn.now_ns = inst->env.now_ns;
     c->conn.now_arg = inst->env.arg;
+    c->conn.wake = r2_comm_wake;
+    c->conn.wake_arg = c;
     r2_comm_enter(c);
     c->conn.conn_id = c->id;
     snprintf(c->label, sizeof(c->label), "%s %u", is_send ? "send" : "recv", c->id);

@@ -88,7 +88,7 @@ static void count(struct r2_inst *inst, uint64_t now)
     for (int i = 0; i < inst->nics.count; i++) {
         inst->watch.load[i].queued = inst->watch.load[i].front = 0;
     }
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+    for (struct r2_comm *c = r2_comms_awake(inst); c; c = c->list.awake_next) {
         if (!counts(c)) {
             continue;
         }

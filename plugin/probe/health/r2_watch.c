@@ -554,8 +554,33 @@ static void tick_still(struct r2_comm *c, uint64_t clock)
     r2_gate_unvisit(&c->gate);
 }
 
+/* Without the gate, too: then as of a moment ago. */
+static bool is_quiet(const struct r2_comm *c)
+{
+    return IB_RLX_GET(c->conn.touched) == 0 && !waits_for_fabric(c) && !c->watch->stall.paths &&
+           (!c->is_send || (IB_RLX_GET(c->tx->misses) == c->watch->want.misses &&
+                            IB_RLX_GET(c->tx->starved_since) == 0));
+}
+
+/* Found quiet for long: it is not looked at again before it is woken, unless that is now. */
+static void rest(struct r2_comm *c)
+{
+    c->watch->rests = 0;
+    r2_gate_visit(&c->gate);
+    if (is_quiet(c)) {
+        c->watch->still.since = c->watch->want.since = 0;
+        r2_comm_rest(c);
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
 static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
+    c->watch->rests = is_quiet(c) ? c->watch->rests + 1 : 0;
+    if (c->watch->rests > QUIET_MIN) {
+        rest(c);
+        return;
+    }
     if (c->watch->stall.paths) {
         r2_stall_tick(c);
     }
@@ -656,6 +681,7 @@ void r2_watch_clock(struct r2_inst *inst, uint64_t now)
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
 {
     uint64_t t_suspect = R2_MS(inst->cfg.t_suspect_ms), step = t_suspect / 4;
+    struct r2_comm *c, *next;
     int asking, ticks;
 
     if (r2_comm_first(inst) == NULL) {
@@ -674,7 +700,8 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
     }
     R2_NOTIFY(inst, on_watch, inst, now, ticks ? step : 0);
     if (ticks) {
-        for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        for (c = r2_comms_awake(inst); c; c = next) {
+            next = c->list.awake_next; /* it may be off the list then */
             if (watched(c)) {
                 tick(c, inst->watch.clock, t_suspect);
             }

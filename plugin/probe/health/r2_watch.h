@@ -19,6 +19,7 @@ struct r2_watch_conn {
         uint8_t ends;     /* ... such ends in a row; 0: none */
     } tail[IB_MAX_PATHS];
     uint8_t quiet[IB_MAX_PATHS]; /* ticks without work */
+    uint8_t rests;               /* ... and without anything else to look at, on no path */
     struct {
         uint64_t seq, since; /* R: what S claims and we lack, since when; since 0: nothing */
     } claim[IB_MAX_PATHS];

@@ -52,19 +52,23 @@ void r2_pair_probe_move(struct r2_pair *pair, enum r2_probe_state to)
 }
 
 /*
- * A packet behind the lost ones is what makes RC repeat them. Half of the queue is kept for the
- * time that counts: a host that stood still would else find a full one when it is back, and be
- * given up before RC repeats by time.
+ * A packet behind the lost ones is what makes RC repeat them. Half of the queue is kept from what
+ * is posted again and again: a host that stood still would else find a full one when it is back,
+ * and be given up before RC repeats by time. @asked: somebody wants an answer now, and the way may
+ * be good again that lost all before; a quarter is left to the time that counts.
  */
-static bool has_room(const struct r2_pair *pair)
+static bool has_room(const struct r2_pair *pair, bool asked)
 {
-    return pair->probe.state >= R2_PROBE_TIMED || probe_qp_out(&pair->qp) < PROBE_QP_DEPTH / 2;
+    unsigned out = probe_qp_out(&pair->qp);
+
+    return pair->probe.state >= R2_PROBE_TIMED || out < PROBE_QP_DEPTH / 2 ||
+           (asked && out < PROBE_QP_DEPTH / 4 * 3);
 }
 
-static void post(struct r2_pair *pair, uint64_t clock)
+static void post(struct r2_pair *pair, uint64_t clock, bool asked)
 {
     pair->probe.post_at = clock + R2_MS(pair->inst->cfg.t_probe_ms) / 4;
-    pair->probe.posted += has_room(pair) && probe_qp_post(&pair->qp, clock) == 0;
+    pair->probe.posted += has_room(pair, asked) && probe_qp_post(&pair->qp, clock) == 0;
     if (r2_pair_is_judged(pair)) {
         r2_load_tick(pair, clock);
     }
@@ -98,7 +102,7 @@ void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
         pair->probe.from = clock;
         r2_load_begin(pair);
     }
-    post(pair, clock);
+    post(pair, clock, true);
 }
 
 void r2_pair_send_probe(struct r2_pair *pair, uint64_t clock, uint64_t limit)
@@ -355,7 +359,7 @@ static void watch_answer(struct r2_pair *pair, uint64_t clock)
     } else if (clock >= pair->probe.post_at &&
                (hurried(pair, clock) || is_due_unhurried(pair, clock))) {
         pair->probe.late |= !hurried(pair, clock);
-        post(pair, clock);
+        post(pair, clock, false);
     }
 }
 

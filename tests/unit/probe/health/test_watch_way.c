@@ -459,6 +459,35 @@ START_TEST(a_peer_that_stands_still_is_made_anew)
 }
 END_TEST
 
+/*
+ * A way that was silent for a second has filled the half of the queue that is posted again and
+ * again. Who asks when it is good again has an answer at once, not when RC repeats by time.
+ */
+START_TEST(a_question_finds_room_behind_those_that_were_lost)
+{
+    struct r2_pair *pair;
+    uint64_t answers;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    pair = pair_of(0, 0);
+    fire("h0:n0 blackhole");
+    r2_pair_send_probe(pair, pair->inst->watch.clock, 0);
+    while (probe_qp_out(&pair->qp) < PROBE_QP_DEPTH / 2) {
+        ck_assert_int_eq(probe_qp_post(&pair->qp, pair->inst->watch.clock), 0);
+    }
+    answers = pair->probe.answers;
+    rig_run(rig, 50 * RIG_MS);
+    ck_assert_uint_eq(pair->probe.answers, answers);
+    fire("h0:n0 up");
+    r2_pair_send_probe(pair, pair->inst->watch.clock, 0);
+    rig_run(rig, 5 * RIG_MS);
+    ck_assert_uint_gt(pair->probe.answers, answers);
+    nothing_moved();
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, a_packet_lost_at_set_up_hides_no_fault, 0, 2);
@@ -468,6 +497,7 @@ static void add(TCase *t)
     tcase_add_test(t, two_nics_that_cannot_send_are_found);
     tcase_add_loop_test(t, a_way_that_is_not_good_is_asked_once, 0,
                         (int)(sizeof(once) / sizeof(once[0])));
+    tcase_add_test(t, a_question_finds_room_behind_those_that_were_lost);
     tcase_add_test(t, a_loop_that_is_made_late_counts);
     tcase_add_test(t, a_loop_that_has_never_answered_is_no_evidence);
     tcase_add_test(t, the_question_for_the_peer_is_repeated);

@@ -93,8 +93,8 @@ struct ib_record {
 };
 _Static_assert(sizeof(struct ib_record) == 8, "size record");
 
-/* R's memory for the records of one path incarnation, slot = number of the record mod 256. No
- * receive queue is deeper (P2). */
+/* R's memory for the records of one path incarnation, slot = number of the record mod 256. S may
+ * use no more receives than that at a time (P2). */
 #define IB_RECORDS 256
 struct ib_records {
     struct ib_record at[IB_RECORDS];
@@ -104,8 +104,9 @@ _Static_assert(sizeof(struct ib_records) == 8 * IB_RECORDS, "size records");
 /*
  * The entry as the eight words that it is, without check. Each is multiplied by an odd number of
  * its own, by itself, so that one word of another entry never leaves the sum as it was; the sum is
- * mixed, and 15 bits of it are kept: of two halves, whichever, one in 32768 passes. What may be
- * such halves is in P10. Never 0, so an untouched slot does not pass.
+ * mixed twice, since what differs may be in high bits alone (a key of an odd path), and 15 bits of
+ * it are kept: of two halves one in 32768 passes. What may be such halves is in P10. Never 0, so
+ * an untouched slot does not pass.
  */
 static inline uint16_t ib_cts_check_words(uint64_t w0, uint64_t w1, uint64_t w2, uint64_t w3,
                                           uint64_t w4, uint64_t w5, uint64_t w6, uint64_t w7)
@@ -114,6 +115,7 @@ static inline uint16_t ib_cts_check_words(uint64_t w0, uint64_t w1, uint64_t w2,
                  w4 * 0x510e527fu + w5 * 0x1b05688du + w6 * 0x1f83d9abu + w7 * 0x5be0cd19u;
 
     h = (h ^ h >> 32) * 0xff51afd7ed558ccdull;
+    h = (h ^ h >> 32) * 0xc4ceb9fe1a85ec53ull;
     return (uint16_t)(h >> 48) | 1;
 }
 

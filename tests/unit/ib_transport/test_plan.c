@@ -155,6 +155,8 @@ static void two_of_a_slot(unsigned i, struct ib_cts *was, struct ib_cts *is)
     is->addr += (i % 4) * 0x1000ull;
     is->size += i % 2 * 64;
     is->rkey[0] += i % 3 * 0x100;
+    is->rkey[1] += i % 5 * 3007 << 8; /* alone in the high half of a word, as keys of mlx5 go */
+    is->rkey[7] += i % 7 * 748 << 8;
     is->check = ib_cts_check(is);
     was->check = ib_cts_check(was);
 }

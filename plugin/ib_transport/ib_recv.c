@@ -191,14 +191,16 @@ static __attribute__((noinline)) int write_cts(struct ib_recv *rx, struct ib_pat
  * one for the same, so that a late write finds its own word and no newer value there. A word
  * comes round again after IB_ACKS more acks alone, and no more writes than that are ever out: the
  * one before has completed, that is, it has been placed. Half of the room is for the end of a
- * burst, behind which NCCL may not call for long: until then a CTS can carry it, or a later turn.
+ * burst, behind which NCCL may not call for long (until then a CTS can carry it, or a later turn),
+ * and for who asks.
  */
 static __attribute__((noinline)) int write_ack_word(struct ib_recv *rx, struct ib_path *p)
 {
     uint64_t *word = rx->conn->ctl_src->ack[p->index];
     unsigned at = p->ack_at, slot;
+    bool last = rx->ledger.acked == rx->ledger.rpost || rx->signal;
 
-    if (!p->ar || p->sq_used >= (rx->ledger.acked == rx->ledger.rpost ? IB_ACKS : IB_ACKS / 2)) {
+    if (!p->ar || p->sq_used >= (last ? IB_ACKS : IB_ACKS / 2)) {
         return -1;
     }
     at += rx->ledger.acked > p->ack_alone;
@@ -562,7 +564,8 @@ static inline __attribute__((always_inline)) int poll_path(struct ib_recv *rx, s
 }
 
 /* The owed acknowledgement, when no CTS is going to carry it (P14). @fresh: it has become more in
- * this turn, so that its time begins with the next one: a CTS mostly comes before. */
+ * this turn, so that its time begins with the next one, if it has not: a CTS mostly comes before.
+ */
 static __attribute__((noinline)) void ack(struct ib_recv *rx, int fresh)
 {
     struct r2_ledger *g = &rx->ledger;
@@ -572,7 +575,7 @@ static __attribute__((noinline)) void ack(struct ib_recv *rx, int fresh)
         return;
     }
     due = g->acked == g->rpost || g->acked - rx->ack_sent >= (g->rpost - rx->ack_sent + 1) / 2;
-    if (!due && !fresh) {
+    if (!due && (!fresh || rx->ack_owed_since)) {
         uint64_t now = ib_conn_now(rx->conn);
 
         if (rx->ack_owed_since == 0) {

@@ -242,9 +242,9 @@ static __attribute__((noinline)) void post_pending(struct ib_send *tx)
  * served last is not up. R writes on another path only after a failure, so the other turns are
  * spared the loads.
  */
-static inline int wide_turn(struct ib_send *tx)
+static inline int wide_turn(struct ib_send *tx, int acks)
 {
-    return (++tx->turn & 7) == 0 || !ib_conn_up(tx->conn, tx->ring_hot);
+    return (++tx->turn[acks] & 7) == 0 || !ib_conn_up(tx->conn, tx->ring_hot);
 }
 
 /* Takes the CTS, and with @acks the acknowledgements, that are there: where nothing is, two loads
@@ -253,7 +253,7 @@ static inline __attribute__((always_inline)) void look(struct ib_send *tx, int a
 {
     struct ib_path *p = &tx->conn->path[tx->ring_hot];
 
-    if (__builtin_expect(wide_turn(tx) || !p->open, 0)) {
+    if (__builtin_expect(wide_turn(tx, acks) || !p->open, 0)) {
         ib_send_look_wide(tx, acks);
         return;
     }
@@ -402,6 +402,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
         post_pending(tx);
     } else if (post_new(tx, m)) {
         tx->pending |= IB_SEND_UNPOSTED;
+        ib_conn_stir(tx->conn); /* who started it may not come back to try again */
     }
     return R2_OK;
 }

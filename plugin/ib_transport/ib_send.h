@@ -60,7 +60,8 @@ struct ib_send {
     uint8_t due;        /* place in its group of the next CTS ... */
     uint8_t due_of;     /* ... and, where that is not 0, buffers of the group */
     uint8_t polls;      /* bit per path: work requests may be out */
-    uint8_t turn;       /* counts turns, for the sweep over all rings */
+    uint8_t turn[2];    /* counts turns of starts and of tests, for the sweep over all rings: of the
+                           one the other must not take all */
     uint8_t ring_hot;   /* path whose ring served last (P10) */
     uint8_t soft;       /* bit per path: some message has it in its soft */
     uint8_t pending;    /* IB_SEND_UNPOSTED, _STAGING: progress has more to do than to poll */

@@ -277,7 +277,7 @@ static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
  * same time is compared, nothing else. */
 static void demand_tick(struct r2_inst *inst, uint64_t ns)
 {
-    for (struct r2_comm *c = ns ? r2_comms_awake(inst) : NULL; c; c = c->list.awake_next) {
+    for (struct r2_comm *c = ns ? r2_comm_first(inst) : NULL; c; c = c->list.all_next) {
         uint64_t bytes = c->watch->load.moved - c->flow->marked;
 
         c->flow->marked = c->watch->load.moved;
@@ -285,12 +285,6 @@ static void demand_tick(struct r2_inst *inst, uint64_t ns)
             c->flow->demand / 2 +
             (bytes < UINT32_MAX * 1024ull ? bytes * 1000000 / (ns / 1000 + 1) : 0) / 2;
     }
-}
-
-/* One that rests has sent nothing for so long that what was left of it had come to nothing. */
-static uint32_t demand_of(const struct r2_comm *c)
-{
-    return IB_RLX_GET(c->conn.awake) ? c->flow->demand : 0;
 }
 
 static void flows_publish(struct r2_inst *inst)
@@ -306,7 +300,7 @@ static void flows_publish(struct r2_inst *inst)
         if (c->flow->plan) {
             f->conns++;
             f->rows |= nics_of(c, c->flow->plan);
-            f->demand += demand_of(c);
+            f->demand += c->flow->demand;
         }
     }
     for (int i = 0; i < inst->nics.count; i++) {
@@ -462,7 +456,7 @@ static int conns_list(struct r2_inst *inst)
         if (c->flow->plan) {
             b->comm[n] = c;
             conn_make(c, c->flow->plan, &b->conn[n], first);
-            b->demand[n++] = demand_of(c);
+            b->demand[n++] = c->flow->demand;
         }
     }
     return (int)n;

@@ -241,10 +241,10 @@ void r2_pair_again(struct r2_pair *pair)
 
 static unsigned bucket_of(const struct r2_peer *peer, int nic, int peer_nic)
 {
-    uint64_t key =
-        ((uint64_t)(uintptr_t)peer >> 4) + ((uint64_t)nic << 52) + ((uint64_t)peer_nic << 58);
+    uint64_t key = (uint64_t)(uintptr_t)peer >> 4;
 
-    return (unsigned)(key * 0x9e3779b97f4a7c15ull >> 32) % R2_PAIR_BUCKETS;
+    key = key * 0x9e3779b97f4a7c15ull >> 32;
+    return (unsigned)(key + (unsigned)nic * IB_MAX_NICS + (unsigned)peer_nic) % R2_PAIR_BUCKETS;
 }
 
 static void enter(struct r2_pair *pair)

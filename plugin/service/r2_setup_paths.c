@@ -15,7 +15,7 @@
     4 /* a backup that nobody has named has at least one part in so many of the primary's rate */
 
 _Static_assert(R2_MOST_rq_depth <= IB_RECORDS,
-               "a slot for the record of every receive that can be posted");
+               "a slot for the record of every receive that S may use");
 
 /* Inserts a pair behind those that are preferred as much or more; never before the primary. */
 static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int r, int p)

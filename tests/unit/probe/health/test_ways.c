@@ -60,6 +60,14 @@ static int end_of(const struct r2_inst *inst)
     return inst == rig->side[1].inst;
 }
 
+/* One that is made anew at that moment takes none. */
+static unsigned spine_bit(struct ibv_qp *qp)
+{
+    int way = qp ? fab_inproc_way(rig->f, fab_ibv_qp(qp)) : -1;
+
+    return way < 0 ? 0 : 1u << way;
+}
+
 static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t ns)
 {
     int s = end_of(pair->inst);
@@ -72,8 +80,7 @@ static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t n
         const struct r2_pair *far = pair_of(!s, pair->nic);
 
         if (pair->qp.lane[i].way == way) {
-            said[s].spines = 1u << fab_inproc_way(rig->f, fab_ibv_qp(pair->qp.lane[i].qp)) |
-                             1u << fab_inproc_way(rig->f, fab_ibv_qp(far->qp.lane[i].qp));
+            said[s].spines = spine_bit(pair->qp.lane[i].qp) | spine_bit(far->qp.lane[i].qp);
         }
     }
 }

@@ -26,18 +26,20 @@ MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
 SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
-PERF_SRC  := $(wildcard tools/r2_perf/*.c tools/shared/*.c) plugin/base/r2_json.c
+# What a tool says of a wrong command line.
+ARGS_SRC  := tools/shared/args.c plugin/base/r2_conf_file.c
+PERF_SRC  := $(wildcard tools/r2_perf/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
-CONFIG_SRC := $(wildcard tools/r2_config/*.c) plugin/base/r2_json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
+CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/shared/args.c plugin/base/r2_json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
               plugin/oob/oob_ifsel.c plugin/base/r2_rundir.c plugin/base/r2_symbols.c plugin/base/r2_pages.c plugin/nccl/r2_init_texts.c topo/topo_source.c \
               $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/ib_transport/ib_rc.c plugin/ib_transport/ib_way.c plugin/probe/probe_qp.c
-CTL_SRC   := $(wildcard tools/r2_ctl/*.c) plugin/base/r2_json.c plugin/base/r2_host_registry.c plugin/base/r2_host_registry_rows.c plugin/base/r2_rundir.c \
+CTL_SRC   := $(wildcard tools/r2_ctl/*.c) $(ARGS_SRC) plugin/base/r2_json.c plugin/base/r2_host_registry.c plugin/base/r2_host_registry_rows.c plugin/base/r2_rundir.c \
              plugin/base/r2_symbols.c plugin/ib_transport/verbs/ib_verbs.c
-STAT_SRC  := $(wildcard tools/r2_stat/*.c) plugin/base/r2_json.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/telemetry/r2_event.c \
+STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c plugin/base/r2_json.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/telemetry/r2_event.c \
              plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c
 PLANNER_SRC := $(wildcard plugin/planner/*.c)
-TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c tools/shared/*.c) plugin/base/r2_json.c $(TOPO_SRC)
-PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/shared/*.c) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
+TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c $(TOPO_SRC)
+PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c) tools/shared/svg.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
 PAPER_SRC := $(wildcard tests/bench/paper*.c) $(addprefix tools/r2_plan/,sim.c sched.c job.c) tools/shared/svg.c tools/r2_perf/util.c $(PLANNER_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
@@ -339,7 +341,7 @@ check-lab: deps
 
 # The command shares the segment code and the text forms (not the ibv_* entry points) with the drop-in.
 SHM_SHARED := $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)) tests/fabric/model/fab_desc.c tests/fabric/model/fab_fault.c tests/fabric/model/fab_spine.c
-$(B)/softfab: $(call obj,$(CLI_SRC) $(SHM_SHARED) plugin/base/r2_json.c)
+$(B)/softfab: $(call obj,$(CLI_SRC) $(SHM_SHARED) $(ARGS_SRC) plugin/base/r2_json.c)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 # What verbs reports when something breaks: on rdma-core, or on the drop-in library (tests/lab/verbs_compare.sh).
 $(B)/lab/verbs_watch: $(call obj,$(WATCH_SRC))

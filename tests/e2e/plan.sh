@@ -86,8 +86,8 @@ refuses "not ''" --nodes 8 --lost 1:
 refuses "not 'x:1'" --nodes 8 --lost x:1
 refuses "not ''" --nodes 8 --lost ''
 refuses "';2:1' is not understood" --nodes 8 --lost '1:1;2:1'
-refuses "--help says what there is" --nodes 8 --nonsense
-refuses "--help says what there is" --nodes
+refuses "unknown option '--nonsense'" --nodes 8 --nonsense
+refuses "option --nodes needs a value" --nodes
 refuses 'simulate takes up to 128 nodes' simulate --nodes 129
 refuses '--size has no meaning with simulate' simulate --nodes 8 --size 1M
 refuses '--pieces has no meaning without simulate' --nodes 8 --pieces 4

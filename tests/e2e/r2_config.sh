@@ -72,9 +72,9 @@ is() {
 run 0 help "$CONFIG" --help
 has '^usage: r2_config'
 run 2 "unknown argument" "$CONFIG" --nonsense
-err '^usage: r2_config'
+err "^r2_config: unknown option '--nonsense'"
 run 2 "argument too many" "$CONFIG" --json more
-err 'an argument too many'
+err "'more' is one argument too many"
 run 2 "argument missing" "$CONFIG" --check
 run 2 "two commands" "$CONFIG" --json --diff
 err 'one command at a time'

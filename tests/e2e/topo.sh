@@ -184,7 +184,7 @@ usage() {
 commands() {
     usage 0 'usage: r2_topo' --help
     usage 0 '^r2_topo [0-9]' --version
-    usage 2 'usage' --nonsense
+    usage 2 "unknown option '--nonsense'" --nonsense
     usage 2 'nothing to name' extra
     usage 2 'source is sysfs or hwloc' --source lspci
     usage 2 'stands alone' --xml a.xml --root /

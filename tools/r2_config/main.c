@@ -2,7 +2,6 @@
  * r2_config: the options of libnccl-net-r2.so, from the rows that the plugin itself reads, and
  * whether it works here. See docs/r2_config.1.
  */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "tools/r2_config/check.h"
 #include "tools/r2_config/doctor.h"
 #include "tools/r2_config/show.h"
+#include "tools/shared/args.h"
 
 #define EXIT_USAGE 2
 
@@ -69,8 +69,7 @@ struct request {
 
 static int misuse(const char *what)
 {
-    fprintf(stderr, "r2_config: %s\n%s", what, usage);
-    return EXIT_USAGE;
+    return args_misuse("r2_config", "%s", what);
 }
 
 static int seconds_parse(const char *text)
@@ -90,10 +89,10 @@ static int request_parse(struct request *r, int argc, char **argv)
     memset(r, 0, sizeof(*r));
     r->root = "";
     r->limit_s = DOCTOR_LIMIT_S;
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (c == '?') {
-            fputs(usage, stderr); /* getopt_long has named the argument */
-            return EXIT_USAGE;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        if (c == '?' || c == ':') {
+            return args_refuse("r2_config", c, argv, options);
         }
         if (c == COMMAND_ROOT) {
             r->root = optarg;
@@ -106,7 +105,7 @@ static int request_parse(struct request *r, int argc, char **argv)
             }
             continue;
         }
-        r->command = (enum command)c;
+        r->command = c == 'h' ? COMMAND_HELP : (enum command)c;
         r->argument = optarg;
         commands++;
     }
@@ -118,7 +117,7 @@ static int request_parse(struct request *r, int argc, char **argv)
         return misuse("--root: there is no such directory");
     }
     if (*r->rest && r->command != COMMAND_CHECK && r->command != COMMAND_EXPLAIN) {
-        return misuse("there is an argument too many");
+        return args_misuse("r2_config", "'%s' is one argument too many", *r->rest);
     }
     return 0;
 }

@@ -1,7 +1,6 @@
 /* r2_ctl: what an administrator says about NICs to all jobs of this host. See docs/r2_ctl.1. */
 #include <dirent.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +10,7 @@
 
 #include "plugin/base/r2_rundir.h"
 #include "tools/r2_ctl/ctl.h"
-
-#define EXIT_USAGE 2
+#include "tools/shared/args.h"
 
 static const char usage[] =
     "usage: r2_ctl drain [HOST] NIC...     keep NICs of this host free of work, in every job, running or to come\n"
@@ -63,8 +61,7 @@ int ctl_fail(const char *fmt, ...)
 
 static int misuse(const char *what)
 {
-    fprintf(stderr, "r2_ctl: %s\n%s", what, usage);
-    return EXIT_USAGE;
+    return args_misuse("r2_ctl", "%s", what);
 }
 
 /* --- boards --- */
@@ -188,13 +185,23 @@ static int names_run(struct ctl *c, bool add, bool all, int n, char **names)
     return rc == 0 && add && c->wait ? ctl_drain_wait(c, n, names) : rc;
 }
 
+static int command_unknown(const char *word)
+{
+    static const char *const commands[] = {"drain", "undrain", "failback", "status", NULL};
+    const char *near = args_near(word, commands);
+
+    return near ? args_misuse("r2_ctl", "unknown command '%s': did you mean %s?", word, near)
+                : args_misuse("r2_ctl", "unknown command '%s': drain, undrain, failback or status",
+                              word);
+}
+
 static int command_run(struct ctl *c, bool all, int n, char **words)
 {
     char why[600];
     int rc;
 
     if (n == 0) {
-        return misuse("what is to be done?");
+        return misuse("what is to be done? drain, undrain, failback or status");
     }
     c->dir = r2_rundir_find(c->dir ? c->dir : getenv("NCCL_R2_RUN_DIR"), why, sizeof(why));
     if (c->dir == NULL) {
@@ -208,7 +215,7 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
     } else if (strcmp(words[0], "status") == 0) {
         rc = n > 1 ? misuse("status has no arguments") : ctl_status(c);
     } else {
-        rc = misuse("commands are drain, undrain, failback and status");
+        rc = command_unknown(words[0]);
     }
     ctl_boards_close(c);
     return rc;
@@ -221,7 +228,8 @@ int main(int argc, char **argv)
     char *end;
     int opt;
 
-    while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
         switch (opt) {
         case OPT_WAIT:
             c.wait = true;
@@ -251,11 +259,11 @@ int main(int argc, char **argv)
             printf("r2_ctl %s (%s)\n", R2_VERSION, R2_GIT);
             return 0;
         case OPT_HELP:
+        case 'h':
             fputs(usage, stdout);
             return 0;
         default:
-            fputs(usage, stderr);
-            return EXIT_USAGE;
+            return args_refuse("r2_ctl", opt, argv, options);
         }
     }
     return command_run(&c, all, argc - optind, argv + optind);

@@ -1,13 +1,13 @@
 /* r2_plan: what an all_reduce costs beside servers that lost NICs, and what to use. See
  * docs/r2_plan.1 and docs/collectives.md. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/r2_perf/util.h"
 #include "tools/r2_plan/sim.h"
 #include "tools/r2_plan/tool.h"
+#include "tools/shared/args.h"
 
 #define EXIT_USAGE 2
 
@@ -74,9 +74,7 @@ static const bool is_foreign[OPT_HELP + 1][2] = {
 
 static int misuse(const char *what, const char *value)
 {
-    fprintf(stderr, "r2_plan: %s%s%s\nr2_plan --help says what there is\n", what,
-            value ? ", not " : "", value ? value : "");
-    return EXIT_USAGE + 1;
+    return args_misuse("r2_plan", "%s%s%s", what, value ? ", not " : "", value ? value : "") + 1;
 }
 
 static int number_take(const char *what, int lo, int hi, int *value)
@@ -148,12 +146,9 @@ static int option_take(struct job *j, const char **lost, int opt)
     case OPT_VERSION:
         printf("r2_plan %s %s\n", R2_VERSION, R2_GIT);
         return EXIT_SUCCESS + 1;
-    case OPT_HELP:
+    default: /* help */
         fputs(usage, stdout);
         return EXIT_SUCCESS + 1;
-    default: /* getopt has said what was wrong */
-        fputs("r2_plan --help says what there is\n", stderr);
-        return EXIT_USAGE + 1;
     }
 }
 
@@ -163,7 +158,11 @@ static int job_read(int argc, char **argv, enum command command, struct job *j)
     char why[200];
     int opt, done, which;
 
-    while ((opt = getopt_long(argc, argv, "", options, &which)) != -1) {
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, ":h", options, &which)) != -1) {
+        if (opt == '?' || opt == ':') {
+            return args_refuse("r2_plan", opt, argv, options) + 1;
+        }
         if (opt > 0 && opt <= OPT_HELP && is_foreign[opt][command]) {
             fprintf(stderr, "r2_plan: --%s has no meaning %s simulate\n", options[which].name,
                     command == SIMULATE ? "with" : "without");
@@ -215,7 +214,7 @@ int main(int argc, char **argv)
     enum command command = argc > 1 && strcmp(argv[1], "simulate") == 0 ? SIMULATE : PLAN;
     int skip = command == SIMULATE, rc;
 
-    argv[skip] = argv[0]; /* getopt says it in its errors */
+    argv[skip] = argv[0];
     rc = job_read(argc - skip, argv + skip, command, &j);
 
     if (rc != 0) {

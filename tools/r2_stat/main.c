@@ -1,12 +1,10 @@
 /* r2_stat: what the jobs of this host that run with the plugin are doing. See docs/r2_stat.1. */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/r2_stat/stat.h"
-
-#define EXIT_USAGE 2
+#include "tools/shared/args.h"
 
 static const char usage[] =
     "usage: r2_stat [OPTION]...     NICs of each job on this host that uses libnccl-net-r2.so\n"
@@ -19,7 +17,7 @@ static const char usage[] =
     "  --check                one line of at most 80 characters, and the exit status says it\n"
     "  --assert-loaded        exit status 0 when a process of this user (and job) uses the plugin, else 1\n"
     "  --run-dir DIR          the run directory; else $NCCL_R2_RUN_DIR, else /run/nccl-net-r2 and /dev/shm\n"
-    "  --version, --help\n"
+    "  --version | -h, --help\n"
     "Root sees the jobs of all users, others their own. Exit: 0; with --check 1 a problem, 2 nothing is known; 2 wrong "
     "use.\n";
 
@@ -53,8 +51,7 @@ struct args {
 
 static int misuse(const char *what)
 {
-    fprintf(stderr, "r2_stat: %s\n%s", what, usage);
-    return EXIT_USAGE;
+    return args_misuse("r2_stat", "%s", what);
 }
 
 static int seconds_of(const char *text, double *out)
@@ -110,7 +107,8 @@ static int args_read(struct args *a, int argc, char **argv)
 {
     int opt;
 
-    while ((opt = getopt_long(argc, argv, "cH", options, NULL)) != -1) {
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, ":cHh", options, NULL)) != -1) {
         switch (opt) {
         case 'c':
             a->conns = true;
@@ -148,15 +146,16 @@ static int args_read(struct args *a, int argc, char **argv)
             printf("r2_stat %s (%s)\n", R2_VERSION, R2_GIT);
             return -1;
         case OPT_HELP:
+        case 'h':
             fputs(usage, stdout);
             return -1;
         default:
-            fputs(usage, stderr);
-            return EXIT_USAGE;
+            return args_refuse("r2_stat", opt, argv, options);
         }
     }
     if (optind < argc) {
-        return misuse("there are no arguments, only options");
+        return args_misuse("r2_stat", "there is nothing to name beside options, not '%s'",
+                           argv[optind]);
     }
     if ((a->watch > 0) + a->follow + a->check + a->loaded + (a->prom != NULL) > 1) {
         return misuse("--watch, --follow, --check, --prom and --assert-loaded exclude each other");

@@ -1,15 +1,13 @@
 /* r2_topo: how far this host's NICs are from its GPUs, and which one is used when another fails.
  * See docs/r2_topo.1. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tools/r2_topo/tool.h"
-
-#define EXIT_USAGE 2
+#include "tools/shared/args.h"
 
 static const char usage[] =
     "usage: r2_topo [OPTION...]     NICs, GPUs, and what lies between them on this host\n"
@@ -44,8 +42,7 @@ struct request {
 
 static int misuse(const char *what)
 {
-    fprintf(stderr, "r2_topo: %s\n%s", what, usage);
-    return EXIT_USAGE;
+    return args_misuse("r2_topo", "%s", what);
 }
 
 static int complain(const char *what, const char *why)
@@ -126,12 +123,9 @@ static int option_take(struct request *q, int opt)
     case OPT_VERSION:
         printf("r2_topo %s %s\n", R2_VERSION, R2_GIT);
         return EXIT_SUCCESS + 1;
-    case OPT_HELP:
+    default: /* help */
         fputs(usage, stdout);
         return EXIT_SUCCESS + 1;
-    default:
-        fputs(usage, stderr);
-        return EXIT_USAGE + 1;
     }
 }
 
@@ -139,14 +133,18 @@ static int request_read(int argc, char **argv, struct request *q)
 {
     int opt, done;
 
-    while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        done = option_take(q, opt);
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        done = opt == '?' || opt == ':' ? args_refuse("r2_topo", opt, argv, options) + 1
+                                        : option_take(q, opt);
         if (done != 0) {
             return done;
         }
     }
     if (optind < argc) {
-        return misuse("there is nothing to name beside options") + 1;
+        return args_misuse("r2_topo", "there is nothing to name beside options, not '%s'",
+                           argv[optind]) +
+               1;
     }
     if (q->source.xml != NULL && (q->source.root[0] != '\0' || q->source_given)) {
         return misuse("--xml stands alone: no --root, no --source") + 1;

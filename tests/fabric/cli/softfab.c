@@ -85,6 +85,13 @@ int softfab_misuse(const char *fmt, ...)
     return rc;
 }
 
+int softfab_refuse(const char *command, int code, char *const *argv, const struct option *opts)
+{
+    char why[ARGS_REFUSAL];
+
+    return softfab_misuse("%s: %s", command, args_refusal(why, code, argv, opts));
+}
+
 int softfab_number(const char *text, int max)
 {
     char *end;
@@ -113,14 +120,26 @@ static const struct {
     {"status", softfab_status}, {"down", softfab_down},
 };
 
+static int command_unknown(const char *word)
+{
+    static const char *const names[] = {"up", "exec", "fault", "status", "down", NULL};
+    const char *near = args_near(word, names);
+
+    return near ? softfab_misuse("unknown command '%s': did you mean %s?", word, near)
+                : softfab_misuse("'%s' is none of up, exec, fault, status, down", word);
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        fputs(help, stderr);
-        return 2;
+        return softfab_misuse("what is to be done? up, exec, fault, status or down");
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (is_help(argv[1]) || strcmp(argv[1], "help") == 0 || (argc > 2 && is_help(argv[2]))) {
         fputs(help, stdout);
         return 0;
     }
@@ -134,5 +153,5 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
         }
     }
-    return softfab_misuse("'%s' is none of up, exec, fault, status, down", argv[1]);
+    return command_unknown(argv[1]);
 }

@@ -5,9 +5,8 @@
 
 #include "tests/fabric/shm/seg.h"
 
-#include <getopt.h>
-
 #include "plugin/base/r2_json.h"
+#include "tools/shared/args.h"
 
 int softfab_up(int argc, char **argv);
 int softfab_exec(int argc, char **argv);
@@ -19,6 +18,8 @@ int softfab_down(int argc, char **argv);
 int softfab_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same for wrong use: points to the help, returns 2. */
 int softfab_misuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same for an option that getopt_long refused with @code. */
+int softfab_refuse(const char *command, int code, char *const *argv, const struct option *opts);
 /* A whole number 0..max; -1: @text is none. */
 int softfab_number(const char *text, int max);
 /* "20MB/s", "unlimited". */

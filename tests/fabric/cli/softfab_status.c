@@ -339,14 +339,13 @@ int softfab_status(int argc, char **argv)
     struct seg_map m;
     int opt;
 
-    while ((opt = getopt_long(argc, argv, "", opts, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, ":", opts, NULL)) != -1) {
         if (opt == 'N') {
             name = optarg;
         } else if (opt == 'j') {
             json = true;
         } else {
-            return softfab_misuse("status: '%s' is not an option, or needs a value",
-                                  argv[optind - 1]);
+            return softfab_refuse("status", opt, argv, opts);
         }
     }
     if (optind < argc) {

@@ -78,10 +78,10 @@ static int up_parse(int argc, char **argv, struct up_args *a)
     };
     int opt;
 
-    while ((opt = getopt_long(argc, argv, "", opts, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, ":", opts, NULL)) != -1) {
         int rc = up_option_set(a, opt);
         if (rc < 0) {
-            return softfab_misuse("up: '%s' is not an option, or needs a value", argv[optind - 1]);
+            return softfab_refuse("up", opt, argv, opts);
         }
         if (rc != 0) {
             return rc;
@@ -180,10 +180,9 @@ int softfab_down(int argc, char **argv)
     int opt, living = 0;
     pid_t pid;
 
-    while ((opt = getopt_long(argc, argv, "", opts, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, ":", opts, NULL)) != -1) {
         if (opt != 'N') {
-            return softfab_misuse("down: '%s' is not an option, or needs a value",
-                                  argv[optind - 1]);
+            return softfab_refuse("down", opt, argv, opts);
         }
         name = optarg;
     }

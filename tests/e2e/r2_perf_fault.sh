@@ -96,7 +96,8 @@ if command -v jq >/dev/null; then
     check "after begins when the switch has ended" jq -e '.r2.after_from_s >= .r2.faults[0].fired_s + .r2.faults[0].stall.ms / 1000' "$TMP/own.json" >"$TMP/parsed"
 fi
 run all_reduce $SHORT --nics 2 --fault '300ms:h7:n1 down'
-expect "a fault that the fabric refuses" 1
+expect "a fault that the fabric refuses" 6
+says "a fault that the fabric refuses" "softfab: fault: no NIC h7:n1: fabric .* has 2 hosts with 2 NICs"
 # the TCP plugin sends nothing over a spine: what is asked is whether the fault came to one of the fabric
 run all_reduce $SHORT --nics 2 --spines 4 --fault '300ms:rail 0 spine 3 blackhole' \
     --fault-cmd "500ms:\$R2_PERF_SOFTFAB status --name \$R2_PERF_FABRIC >'$TMP/status'"
@@ -104,16 +105,16 @@ expect "a spine is silent" 0
 check "it is that one alone" sh -c "grep blackhole '$TMP/status' >'$TMP/hit'; grep -q '^rail 0 spine 3 .*blackhole' '$TMP/hit' && [ \$(wc -l <'$TMP/hit') = 1 ]"
 run all_reduce $SHORT --nics 2 --fault '300ms:spine 0 blackhole'
 expect "a spine of a fabric without" 6
-says "a spine of a fabric without" '--fault of a spine needs --spines'
+says "a spine of a fabric without" 'softfab: fault: no spine 0: the fabric was made without spines'
 run all_reduce $SHORT --nics 2 --spines 4 --fault '300ms:rail 1 spine 4 down'
 expect "no such spine" 6
-says "no such spine" '--fault of a spine that there is not'
+says "no such spine" 'softfab: fault: no spine 4'
 own=r2perftest$$
 "$B/softfab" up --name $own --hosts 2 --nics 1 >/dev/null 2>&1
 run all_reduce $SHORT --fabric $own --ranks-per-host 2
 expect "a fabric that was there" 0
 run all_reduce $SHORT --fabric $own --fault '300ms:spine 0 down'
-expect "a spine of a fabric that was there without" 1
+expect "a spine of a fabric that was there without" 6
 says "a spine of a fabric that was there without" 'no spine 0: the fabric was made without spines'
 check "it still is" sh -c "'$B/softfab' status --name $own >/dev/null 2>&1"
 "$B/softfab" down --name $own >/dev/null 2>&1

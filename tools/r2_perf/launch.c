@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -114,6 +115,44 @@ static int launch_fabric_up(struct launch *l)
     }
     l->own_fabric = true;
     return 0;
+}
+
+/* Whether the fabric has what the faults name, which is to be known before the run, not in the
+ * middle of it. PERF_OK, else the exit code: the fabric's command has said why. */
+static int launch_faults_check(struct launch *l)
+{
+    char *check[OPTS_FAULTS_MAX + 6] = {l->softfab, "fault", "--name", l->fabric, "--check"};
+    int n = 5;
+    for (int i = 0; i < l->o->nfaults; i++) {
+        if (!l->o->faults[i].command) {
+            check[n++] = (char *)l->o->faults[i].what;
+        }
+    }
+    return n == 5 || launch_softfab_run(l, check, false) == 0 ? PERF_OK : PERF_USAGE;
+}
+
+/* A picture that cannot be written is found out before the run. */
+static bool launch_plot_fits(const struct opts *o)
+{
+    char *folder = o->plot ? util_str_copy(o->plot) : NULL;
+    char *slash = folder ? strrchr(folder, '/') : NULL;
+    struct stat st;
+    bool fits = true;
+    if (slash) {
+        slash[slash == folder] = '\0';
+    }
+    if (o->plot) {
+        errno = 0;
+        fits = stat(o->plot, &st) == 0 ? !S_ISDIR(st.st_mode) && access(o->plot, W_OK) == 0
+                                       : access(slash ? folder : ".", W_OK) == 0;
+        errno = fits || errno ? errno : EISDIR;
+    }
+    if (!fits) {
+        fprintf(stderr, "%s: --plot %s: %s\n", program_invocation_short_name, o->plot,
+                strerror(errno));
+    }
+    free(folder);
+    return fits;
 }
 
 static void launch_fabric_down(struct launch *l)
@@ -331,8 +370,20 @@ static int launch_result_get(struct launch *l)
     return PERF_OK;
 }
 
+static int launch_ranks_run(struct launch *l)
+{
+    if (launch_children_start(l) != 0) {
+        launch_children_kill(l);
+    }
+    launch_children_wait(l);
+    return launch_result_get(l);
+}
+
 int launch_run(const struct opts *o)
 {
+    if (!launch_plot_fits(o)) {
+        return PERF_USAGE;
+    }
     struct launch *l = util_mem_alloc(1, sizeof(*l));
     l->o = o;
     l->nranks = o->hosts * o->ranks_per_host;
@@ -346,11 +397,8 @@ int launch_run(const struct opts *o)
         fprintf(stderr, "%s: cannot prepare the start of ranks: %s\n",
                 program_invocation_short_name, strerror(errno));
     } else if (!l->use_fabric || launch_fabric_up(l) == 0) {
-        if (launch_children_start(l) != 0) {
-            launch_children_kill(l);
-        }
-        launch_children_wait(l);
-        code = launch_result_get(l);
+        code = launch_faults_check(l);
+        code = code == PERF_OK ? launch_ranks_run(l) : code;
         launch_fabric_down(l);
     }
     free(l);

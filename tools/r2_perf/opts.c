@@ -1,7 +1,6 @@
 #include "tools/r2_perf/opts.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +10,7 @@
 #include "tools/r2_perf/type.h"
 #include "tools/r2_perf/util.h"
 #include "tools/r2_perf/wire.h"
+#include "tools/shared/args.h"
 
 /* How a row's text becomes a value. */
 enum row_kind { ROW_INT, ROW_SIZE, ROW_TIME, ROW_TEXT, ROW_FLAG, ROW_FIXED, ROW_CALL };
@@ -336,25 +336,6 @@ static void opts_defaults(struct opts *o, int argc, char **argv)
     o->root_address = getenv("R2_PERF_ROOT");
 }
 
-/* Why a fault cannot come to this fabric; NULL: nothing is known against it. What else it says is
- * for the fabric's command to judge, and what spines a fabric has that may be up already. */
-static const char *opts_fault_refuse(const struct opts *o, const char *what)
-{
-    const char *spine = strstr(what, "spine ");
-    if (!o->fabric && !o->nics) {
-        return "--fault needs --fabric or --nics (else use --fault-cmd)";
-    }
-    if (!spine || o->fabric) {
-        return NULL;
-    }
-    if (o->spines < 2) {
-        return "--fault of a spine needs --spines 2 or more";
-    }
-    return atoi(spine + strlen("spine ")) >= o->spines
-               ? "--fault of a spine that there is not: they count from 0 to --spines less 1"
-               : NULL;
-}
-
 /* What must hold between options. NULL, or what does not. */
 static const char *opts_conflict_find(const struct opts *o)
 {
@@ -386,9 +367,8 @@ static const char *opts_conflict_find(const struct opts *o)
         return "--spines needs --nics";
     }
     for (int i = 0; i < o->nfaults; i++) {
-        const char *wrong = o->faults[i].command ? NULL : opts_fault_refuse(o, o->faults[i].what);
-        if (wrong) {
-            return wrong;
+        if (!o->faults[i].command && !o->fabric && !o->nics) {
+            return "--fault needs --fabric or --nics (else use --fault-cmd)";
         }
     }
     if (o->local_register && !engine_can_register()) {
@@ -400,15 +380,30 @@ static const char *opts_conflict_find(const struct opts *o)
     return NULL;
 }
 
+static void opts_operation_refuse(const char *word, char *error, size_t bytes)
+{
+    const char *names[ALGO_COUNT + 1] = {NULL}, *near;
+    for (int i = 0; i < ALGO_COUNT; i++) {
+        names[i] = algo_info_get((enum algo_op)i)->name;
+    }
+    near = args_near(word, names);
+    snprintf(error, bytes,
+             near ? "'%s' is not an operation: did you mean %s?" : "'%s' is not an operation", word,
+             near);
+}
+
 /* The operation: the only argument that is no option, else the program's name (all_reduce_perf). */
 static int opts_operation_set(struct opts *o, int index, char *error, size_t bytes)
 {
     const char *base = strrchr(o->argv[0], '/');
     if (index < o->argc) {
         o->op = algo_op_find(o->argv[index]);
-        if (o->op == ALGO_COUNT || index + 1 < o->argc) {
-            snprintf(error, bytes, "'%s' is not an operation",
-                     o->argv[o->op == ALGO_COUNT ? index : index + 1]);
+        if (o->op == ALGO_COUNT) {
+            opts_operation_refuse(o->argv[index], error, bytes);
+            return -1;
+        }
+        if (index + 1 < o->argc) {
+            snprintf(error, bytes, "'%s' is one word too many", o->argv[index + 1]);
             return -1;
         }
         return 0;
@@ -418,15 +413,15 @@ static int opts_operation_set(struct opts *o, int index, char *error, size_t byt
 }
 
 /* One option as getopt delivered it. */
-static int opts_option_apply(struct opts *o, int code, char *error, size_t bytes)
+static int opts_option_apply(struct opts *o, int code, const struct option *longs, char *error,
+                             size_t bytes)
 {
-    const struct row *row = code == '?' || code == ':' ? NULL : opts_row_find(code);
-    if (!row) {
-        const char *word = o->argv[optind - 1];
-        snprintf(error, bytes, code == ':' ? "option '%s' needs a value" : "unknown option '%s'",
-                 word);
+    char why[ARGS_REFUSAL];
+    if (code == '?' || code == ':') {
+        snprintf(error, bytes, "%s", args_refusal(why, code, o->argv, longs));
         return -1;
     }
+    const struct row *row = opts_row_find(code);
     const char *wrong = opts_row_apply(o, row, optarg);
     if (wrong) {
         snprintf(error, bytes, "option --%s: '%s' %s", row->name, optarg, wrong);
@@ -455,7 +450,7 @@ int opts_parse(struct opts *o, int argc, char **argv, char *error, size_t error_
     opterr = 0;
     optind = 0;
     for (int code; (code = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
-        if (opts_option_apply(o, code, error, error_bytes) != 0) {
+        if (opts_option_apply(o, code, longs, error, error_bytes) != 0) {
             return -1;
         }
     }

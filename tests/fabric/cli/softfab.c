@@ -16,7 +16,7 @@ static const char help[] =
     "  softfab up [--hosts 2] [--nics 4] [--rate 100MB/s] [--latency 10us] [--crossrail] [--reorder] [--desc FILE]\n"
     "             [--gpu] [--spines 4] [--hash ports|qp]\n"
     "  softfab exec --host 0 -- COMMAND...     COMMAND and its children see the NICs of host 0 through libibverbs\n"
-    "  softfab fault 'h0:n1 down' ...          applies faults, in all processes at once\n"
+    "  softfab fault [--check] 'h0:n1 down' ...  applies faults, in all processes at once; --check: only says what is wrong\n"
     "  softfab status [--json]                 NICs, spines, faults, counters, processes\n"
     "  softfab down                            removes the fabric\n"
     "\n"

@@ -71,14 +71,13 @@ int softfab_exec(int argc, char **argv)
     int opt;
 
     /* '+': what follows the first word that is no option belongs to the command. */
-    while ((opt = getopt_long(argc, argv, "+", opts, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, "+:", opts, NULL)) != -1) {
         if (opt == 'N') {
             name = optarg;
         } else if (opt == 'H') {
             host_text = optarg;
         } else {
-            return softfab_misuse("exec: '%s' is not an option, or needs a value",
-                                  argv[optind - 1]);
+            return softfab_refuse("exec", opt, argv, opts);
         }
     }
     if (host_text == NULL || optind >= argc) {
@@ -149,20 +148,43 @@ static int faults_parse(int argc, char **argv, struct fab_fault *f, char *why, s
     return n;
 }
 
+/* Applies @n faults, or with @check none: all are found to fit before the first is applied. 0, or
+ * the exit status after a message. */
+static int faults_apply(struct seg_map *m, const struct fab_fault *f, int n, bool check)
+{
+    char why[512];
+
+    for (int i = 0; i < n; i++) {
+        if (seg_fault_fits(m, &f[i], why, sizeof(why)) != 0) {
+            return softfab_fail("fault: %s", why);
+        }
+    }
+    for (int i = 0; i < n && !check; i++) {
+        if (seg_fault_apply(m, &f[i], why, sizeof(why)) != 0) {
+            return softfab_fail("fault: %s", why);
+        }
+        files_follow(m, &f[i]);
+    }
+    return 0;
+}
+
 int softfab_fault(int argc, char **argv)
 {
-    static const struct option opts[] = {{"name", 1, NULL, 'N'}, {0}};
+    static const struct option opts[] = {{"name", 1, NULL, 'N'}, {"check", 0, NULL, 'c'}, {0}};
     const char *name = NULL;
     char why[512];
+    bool check = false;
     struct seg_map m;
     int opt;
 
-    while ((opt = getopt_long(argc, argv, "", opts, NULL)) != -1) {
-        if (opt != 'N') {
-            return softfab_misuse("fault: '%s' is not an option, or needs a value",
-                                  argv[optind - 1]);
+    while ((opt = getopt_long(argc, argv, ":", opts, NULL)) != -1) {
+        if (opt == 'N') {
+            name = optarg;
+        } else if (opt == 'c') {
+            check = true;
+        } else {
+            return softfab_refuse("fault", opt, argv, opts);
         }
-        name = optarg;
     }
     if (optind >= argc) {
         return softfab_misuse("fault: no fault such as 'h0:n1 down'");
@@ -175,13 +197,7 @@ int softfab_fault(int argc, char **argv)
     int n = faults_parse(argc - optind, argv + optind, f, why, sizeof(why));
     int rc = n < 0 ? softfab_misuse("fault: %s", why) : softfab_open(&m, name);
     if (rc == 0) {
-        for (int i = 0; i < n && rc == 0; i++) {
-            if (seg_fault_apply(&m, &f[i], why, sizeof(why)) != 0) {
-                rc = softfab_fail("fault: %s", why);
-            } else {
-                files_follow(&m, &f[i]);
-            }
-        }
+        rc = faults_apply(&m, f, n, check);
         seg_file_close(&m);
     }
     free(f);

@@ -250,11 +250,12 @@ void seg_file_close(struct seg_map *m);
 
 /* --- seg_fault.c --- */
 
+/* Whether there is what @f names: 0, or -1 with the reason in @why. */
+int seg_fault_fits(const struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len);
 /* Applies @f to every NIC or spine it names: words, log, bells. A device that is removed leaves its
  * host's tree when every process that has it open has taken that up, as the kernel's leaves sysfs
  * when the objects of all are destroyed; if one stands still, it stays there. 0, or -1 with the
- * reason in
- * @why (no such NIC). Waits for another writer. */
+ * reason in @why (no such NIC). Waits for another writer. */
 int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len);
 /* Reads fault number @seq of @n, 1..fault_seq. False if the log no longer holds it. */
 bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f);

@@ -220,23 +220,31 @@ static void trees_follow(struct seg_map *m, const struct fab_fault *f, uint32_t 
     }
 }
 
-int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)
+int seg_fault_fits(const struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)
 {
     const struct fab_desc *d = &m->seg->head.desc;
+    bool here = f->host >= d->hosts || f->nic >= d->nics;
+
+    if (!fab_fault_spine_fits(f, d, why, why_len)) {
+        return -1;
+    }
+    if (fab_fault_fits(f, d->hosts, d->nics)) {
+        return 0;
+    }
+    snprintf(why, why_len, "no NIC h%d:n%d: fabric %s has %d hosts with %d NICs",
+             here ? f->host : (int)(f->value >> 16) - 1,
+             here ? f->nic : (int)(f->value & 0xffff) - 1, m->seg->head.name, d->hosts, d->nics);
+    return -1;
+}
+
+int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)
+{
     struct flock fl = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SEG_LOCK_FAULT, .l_len = 1};
     struct fab_fault other;
     uint32_t gen;
 
-    if (!fab_fault_spine_fits(f, d, why, why_len)) {
-        return -1;
-    }
-    if (!fab_fault_fits(f, d->hosts, d->nics)) {
-        bool here = f->host >= d->hosts || f->nic >= d->nics;
-        snprintf(why, why_len, "no NIC h%d:n%d: fabric %s has %d hosts with %d NICs",
-                 here ? f->host : (int)(f->value >> 16) - 1,
-                 here ? f->nic : (int)(f->value & 0xffff) - 1, m->seg->head.name, d->hosts,
-                 d->nics);
+    if (seg_fault_fits(m, f, why, why_len) != 0) {
         return -1;
     }
     while (fcntl(m->alive_fd, F_SETLKW, &fl) != 0) {

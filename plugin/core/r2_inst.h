@@ -380,6 +380,7 @@ struct r2_inst {
     struct r2_slow *slow; /* r2_slow.c */
     struct {
         int qps;           /* that there are fewer queue pairs than wanted */
+        int policy;        /* that another host's differs */
         uint32_t left_out; /* bit per NIC: that it is no backup, though it could be */
     } logged;              /* r2_setup.c */
     struct {

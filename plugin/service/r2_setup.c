@@ -208,11 +208,14 @@ static void open_paths(struct r2_comm *c, unsigned up)
     r2_drain_comm(c);
 }
 
+/* Of the first host that differs: where one does, mostly many do. */
 static void check_digest(struct r2_comm *c, uint32_t digest)
 {
-    if (digest != c->inst->digest) {
-        R2_INFO("%s: policy differs from this host's (digest %08x, here %08x)", c->label, digest,
-                c->inst->digest);
+    if (digest != c->inst->digest && !c->inst->logged.policy) {
+        c->inst->logged.policy = 1;
+        R2_WARN(
+            "%s: the policy at the other end differs from this host's (digest %08x, here %08x), and perhaps that of other hosts; r2_config --diff on both says in what",
+            c->label, digest, c->inst->digest);
     }
 }
 

@@ -279,11 +279,29 @@ static int device_number(struct ib_nics *nics, struct ibv_context *ctx)
     return d;
 }
 
+/* A job begins with less than its host has: one line for all NICs in @down. */
+static void say_down(const struct ib_nics *nics, uint32_t down)
+{
+    char names[256] = "";
+
+    for (uint32_t m = down; m; m &= m - 1) {
+        size_t used = strlen(names);
+
+        snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
+                 nics->nic[__builtin_ctz(m)].name);
+    }
+    if (down) {
+        R2_WARN(
+            "down at the start: %s. What is theirs goes over other NICs until they are up; NCCL_IB_HCA leaves out what has no cable",
+            names);
+    }
+}
+
 static void nics_fill(struct opening *o)
 {
     struct ib_nics *nics = o->nics;
     int named = names_give_rails(o), guess = speed_guess(o);
-    uint32_t max_msg = max_msg_guess(o);
+    uint32_t max_msg = max_msg_guess(o), down = 0;
 
     for (int i = 0; i < o->count && i < IB_MAX_NICS; i++) {
         struct candidate *c = &o->list[i];
@@ -308,6 +326,7 @@ static void nics_fill(struct opening *o)
         if (c->unread) {
             nic->max_msg_sz = max_msg;
         }
+        down |= (uint32_t)(rc == ENETDOWN) << i;
         if (rc != 0 && rc != ENETDOWN) {
             R2_WARN("NIC %s has no address: %s%s", nic->name, strerror(rc),
                     is_passing(rc)        ? "; it is not used until its driver answers"
@@ -322,6 +341,7 @@ static void nics_fill(struct opening *o)
                 nic->ptr_support & IB_PTR_CUDA ? " peermem" : "",
                 nic->ptr_support & IB_PTR_DMABUF ? " dmabuf" : "");
     }
+    say_down(nics, down);
 }
 
 /* Gives back the ports beyond the last number, and their devices where no port is left. */

@@ -333,6 +333,25 @@ static int spoil(struct rig *r, int from, int type, union fo_body *b)
     return 1;
 }
 
+/* Once, however many connections there are; and the job goes on. */
+START_TEST(a_policy_that_differs_is_said)
+{
+    rig = rig_create(
+        2, 0, (const char *[]){_i ? "0:NCCL_R2_FAILBACK=never" : "NCCL_R2_FAILBACK=never", NULL});
+    rig_connect(rig, 0, 0);
+    r2_log_flush();
+    for (int s = 0; s < 2; s++) {
+        ck_assert_int_eq(strstr(rig->last_warn[s], "policy at the other end differs") != NULL, _i);
+        rig->last_warn[s][0] = '\0';
+    }
+    rig_connect(rig, 1, 1);
+    r2_log_flush();
+    for (int s = 0; s < 2; s++) {
+        ck_assert_str_eq(rig->last_warn[s], "");
+    }
+}
+END_TEST
+
 START_TEST(set_up_with_impossible_numbers_fails_with_a_reason)
 {
     static const struct {
@@ -506,6 +525,7 @@ int main(void)
     tcase_add_test(t, a_ledger_that_cannot_be_is_not_taken);
     tcase_add_test(t, lost_words_are_repeated);
     tcase_add_test(t, channel_out_during_a_failure);
+    tcase_add_loop_test(t, a_policy_that_differs_is_said, 0, 2);
     tcase_add_loop_test(t, set_up_with_impossible_numbers_fails_with_a_reason, 0, 4);
     tcase_add_loop_test(t, set_up_goes_on_without_what_is_wrong, 0, 2);
     tcase_add_test(t, malformed_messages_are_dropped_and_counted);

@@ -46,6 +46,25 @@ static void fact(void *arg, const struct ib_fact *f)
     down += f->kind == IB_FACT_DEVICE_FAILS;
 }
 
+/* One line for all of them; the job goes on. */
+START_TEST(ports_that_are_down)
+{
+    fake_add("a0");
+    fake_add("a1")->port[1].attr.state = IBV_PORT_DOWN;
+    fake_add("a2")->port[1].attr.state = IBV_PORT_DOWN;
+    open_all(3);
+    ck_assert_int_eq(ib_nic_state_get(&nics.nic[0]), IB_NIC_UP);
+    ck_assert_int_eq(ib_nic_state_get(&nics.nic[1]), IB_NIC_DOWN);
+    ck_assert_ptr_nonnull(strstr(logged, "WARN NET/R2 : down at the start: a1, a2. "));
+    ib_nics_close(&nics);
+    logged[0] = '\0';
+    fake_dev[1].port[1].attr.state = fake_dev[2].port[1].attr.state = IBV_PORT_ACTIVE;
+    open_all(3);
+    ck_assert_ptr_null(strstr(logged, "WARN"));
+    ib_nics_close(&nics);
+}
+END_TEST
+
 /* It has its number, as in the processes that could read it, and what its sisters have of what is
  * never asked again. */
 START_TEST(a_port_that_cannot_be_read_yet)
@@ -112,6 +131,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+    tcase_add_test(t, ports_that_are_down);
     tcase_add_loop_test(t, a_port_that_cannot_be_read_yet, 0, 7);
     tcase_add_loop_test(t, a_port_that_is_not_there, 0, 4);
     tcase_add_test(t, no_port_can_be_read_yet);

@@ -170,9 +170,9 @@ wanted "ctl" && {
     dir=$log/ctldir
     mkdir -p "$dir"
     says 2 "what is to be done"
-    says 2 "commands are" sideways
+    says 2 "unknown command 'sideways': drain" sideways
     says 2 "which NIC" drain
-    says 2 "usage" drain mlx5_0 --sideways
+    says 2 "unknown option '--sideways'" drain mlx5_0 --sideways
     says 2 "limit takes seconds" drain mlx5_0 --limit x
     says 2 "all goes with undrain" undrain --all mlx5_0
     says 1 "cannot be the name" drain 'a,b'

@@ -347,12 +347,12 @@ wanted "cli" && {
     cli 1 'not loaded' --assert-loaded
     cli 0 'usage' --help
     cli 0 'r2_stat [0-9]' --version
-    cli 2 'only options' mlx5_0
+    cli 2 'nothing to name beside options' mlx5_0
     cli 2 'takes seconds' --watch x
     cli 2 'takes seconds' --watch=0
     cli 2 'exclude each other' --check --follow
     cli 2 'goes alone' --json --check
-    cli 2 'usage' --sideways
+    cli 2 "unknown option '--sideways'" --sideways
     printf 'garbage' >"$dir/nccl-net-r2.$(id -u).0123456789abcdef.stat"
     cli 0 "looked in $dir" # nobody holds its lock: it is nobody's
     dir=/nonexistent

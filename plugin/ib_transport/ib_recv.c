@@ -35,7 +35,8 @@ void ib_recv_replan(struct ib_recv *rx)
     uint32_t usable = ib_conn_usable(rx->conn);
 
     rx->ctl_path = usable ? (uint8_t)__builtin_ctz(usable) : IB_MAX_PATHS;
-    rx->hot |= (uint8_t)(usable & -usable);
+    rx->hot |= (uint8_t)usable; /* S may take any of them from here on */
+    rx->heard = 0;
     for (int i = 0; i < IB_KEYS; i++) {
         rx->keys[i].version = UINT64_MAX;
     }

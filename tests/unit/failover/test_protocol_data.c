@@ -96,6 +96,34 @@ START_TEST(seq_wraps_16_bits_while_its_path_dies)
 }
 END_TEST
 
+/* P3: what is retransmitted comes over any of the paths that are left. NCCL, which may have many
+ * connections to test, finds it with its first test, not with the 32nd. */
+START_TEST(what_is_retransmitted_is_found_at_once)
+{
+    rig = rig_create(4, 0, NULL);
+    rig_connect(rig, 0, 0);
+    stream_begin();
+    stream_run(200, UINT64_MAX, 8); /* R polls the path that they came over */
+    rig_fault(rig, "h0:n0 blackhole-tx");
+    stream_run(UINT64_MAX, 208, 8);
+    rig->side[1].asleep = rig->side[1].oldest_alone = 1;
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 10 * RIG_MS); /* the watchdog does not ask so soon */
+    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 8);
+    for (int p = 1; p < 4; p++) {
+        ck_assert_uint_gt(rig->side[0].comm->conn.path[p].bytes_done, 0);
+    }
+    ck_assert_uint_eq(rig->side[1].head, 200);
+    rig->side[1].asleep = 0;
+    for (int i = 0; i < 8; i++) {
+        rig_turn(rig, 0);
+    }
+    ck_assert_uint_eq(rig->side[1].head, 208);
+    ck_assert(all_done_within(RIG_S));
+    stream_end();
+}
+END_TEST
+
 /* 32 groups of 8: the next one is refused with NULL, at either end, and goes when the oldest is
  * done. */
 START_TEST(window_of_256_then_null)
@@ -379,6 +407,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, NULL, teardown);
     tcase_add_test(t, seq_wraps_16_bits_while_its_path_dies);
+    tcase_add_test(t, what_is_retransmitted_is_found_at_once);
     tcase_add_test(t, window_of_256_then_null);
     tcase_add_test(t, groups_with_tags_across_the_ring_wrap_with_a_failure_inside);
     tcase_add_test(t, truncation_is_reported_by_both_ends);

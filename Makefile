@@ -445,7 +445,7 @@ $(B)/tests/unit/test_relay_ways: | $(B)/topo_make
 $(B)/tests/unit/test_oob_mpi_hostile: LDFLAGS_ALL += $(addprefix -Wl$(comma)--export-dynamic-symbol=PMPI_,Issend Iprobe Irecv)
 # They open the stand-in for CUDA's driver at run time.
 $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_lane: | $(B)/gpu-fake/cuda/libcuda.so.1
-$(B)/tests/unit/test_gate $(B)/tests/unit/test_topo: TEST_WRAP := -Wl,--wrap=syscall
+$(B)/tests/unit/test_gate $(B)/tests/unit/test_visit $(B)/tests/unit/test_topo: TEST_WRAP := -Wl,--wrap=syscall
 $(B)/tests/unit/test_inst: TEST_WRAP := -Wl,--wrap=malloc,--wrap=calloc
 $(B)/tests/unit/test_reg_handles: TEST_WRAP := -Wl,--wrap=calloc,--wrap=realloc
 $(foreach t,$(UNIT_SRC),$(eval $(B)/tests/unit/$(notdir $(basename $(t))): $(call tobj,$(t))))

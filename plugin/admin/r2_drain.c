@@ -8,6 +8,7 @@
 #include "base/r2_rundir.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "ib_transport/verbs/ib_hca.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_pair.h"
@@ -156,11 +157,11 @@ static void apply(struct r2_inst *inst, const struct r2_peer *peer)
         if (c->peer == NULL || (peer && c->peer != peer)) {
             continue;
         }
-        r2_gate_visit(&c->gate);
+        r2_comm_visit(c);
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
             r2_drain_comm(c);
         }
-        r2_gate_unvisit(&c->gate);
+        r2_comm_unvisit(c);
     }
 }
 

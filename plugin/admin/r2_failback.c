@@ -8,6 +8,7 @@
 #include "base/r2_log.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "ib_transport/verbs/ib_hca.h"
 
 /* A file of fail-back commands as it was when it was read last. */
@@ -180,12 +181,12 @@ void r2_failback_on_command(struct r2_inst *inst, uint32_t nics)
         return;
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        r2_gate_visit(&c->gate);
+        r2_comm_visit(c);
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
             atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
             n += command_comm(c, nics);
         }
-        r2_gate_unvisit(&c->gate);
+        r2_comm_unvisit(c);
     }
     for (uint32_t m = nics; m; m &= m - 1) {
         R2_INFO("the administrator wants NIC %s used again", inst->nics.nic[__builtin_ctz(m)].name);

@@ -6,6 +6,7 @@
 
 #include "base/r2_log.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "probe/health/r2_watch.h"
 #include "r2_balance_int.h"
 
@@ -254,10 +255,10 @@ void r2_balance_wide(struct r2_comm *c, int on)
         c->conn.wide == !!on) { /* nobody else writes it */
         return;
     }
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     c->conn.wide = !!on;
     ib_send_replan(c->tx);
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
     r2_comm_kick(c); /* r2_balance_comm() finds the new plan */
 }
 
@@ -492,10 +493,10 @@ static void publish(struct r2_comm *c, const uint32_t *weight)
     if (!balance_weights_differ(now, weight, conn.n, PERCENT)) {
         return;
     }
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     weights_set(c, &conn, first, weight);
     ib_send_replan(c->tx);
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
     r2_comm_kick(c); /* statistics follow */
 }
 

@@ -9,6 +9,7 @@
 #include "base/r2_log.h"
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/health/r2_load.h"
 #include "probe/health/r2_pair.h"
@@ -128,11 +129,11 @@ static void take_completions(struct r2_comm *c)
         suspected |= pair && pair->pace && pair->pace->slow.state == BALANCE_SLOW_SUSPECT;
     }
     if (suspected) {
-        r2_gate_visit(&c->gate);
+        r2_comm_visit(c);
         if (is_watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
             ib_send_progress(c->tx);
         }
-        r2_gate_unvisit(&c->gate);
+        r2_comm_unvisit(c);
     }
 }
 

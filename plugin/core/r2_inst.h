@@ -264,6 +264,16 @@ struct r2_drain_file {
     int logged;                          /* that it cannot be read now */
 };
 
+/* The service thread's visits of gates. All but @strict: service thread. */
+struct r2_visits {
+    int strict;    /* all gates are: written by the service thread with inst->lock held; read by
+                      it, or with the lock held */
+    unsigned left; /* barriers that may be paid */
+    uint64_t filled_at; /* ns, up to when @left has been filled up */
+    uint64_t count;     /* visits since gates were looked at last */
+    uint64_t look_at;   /* ns, when they are next, while they are strict */
+};
+
 struct r2_subscriber;
 
 struct r2_inst {
@@ -304,6 +314,7 @@ struct r2_inst {
     } comms;                                    /* r2_registry.c */
     _Atomic(struct r2_comm *) woken;            /* by list.woken_next; no lock: r2_comm_wake() */
     struct r2_listen *listens[R2_COMM_BUCKETS]; /* by number; r2_registry.c */
+    struct r2_visits visits;                    /* r2_visit.h */
 
     struct {
         pthread_t thread;

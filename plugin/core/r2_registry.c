@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/r2_log.h"
+#include "r2_visit.h"
 
 /* --- those that are awake --- */
 
@@ -83,6 +84,7 @@ void r2_comm_enter(struct r2_comm *c)
 
     pthread_mutex_lock(&inst->lock);
     c->id = ++inst->comms.next_id;
+    r2_visits_join(c);
     c->list.hash_next = *bucket_of(inst, c->id);
     *bucket_of(inst, c->id) = c;
     c->list.all_next = inst->comms.all;

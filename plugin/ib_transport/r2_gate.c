@@ -13,8 +13,8 @@
 #define DRAIN_NS                                                                                   \
     1000000 /* a store leaves its processor by itself in less than a thousandth of it */
 
-int r2_gate_exchange;
 static int single_threaded;
+static int always_strict;         /* no membarrier, or a race detector; written by r2_gate_setup */
 static _Atomic int failed_logged; /* relaxed: one line is enough */
 
 static int membarrier(int cmd)
@@ -29,21 +29,21 @@ void r2_gate_setup(int threads)
         return;
     }
 #ifdef __SANITIZE_THREAD__
-    r2_gate_exchange = 1;
+    always_strict = 1;
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-    r2_gate_exchange = 1;
+    always_strict = 1;
 #endif
 #endif
-    if (!r2_gate_exchange && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0) {
-        r2_gate_exchange = 1;
+    if (!always_strict && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0) {
+        always_strict = 1;
     }
 }
 
 void r2_gate_init(struct r2_gate *g)
 {
     atomic_init(&g->in, 0);
-    atomic_init(&g->visitor, 0);
+    atomic_init(&g->word, always_strict ? R2_GATE_STRICT | R2_GATE_FREE : 0);
     pthread_mutex_init(&g->visit, NULL);
 }
 
@@ -54,8 +54,7 @@ void r2_gate_destroy(struct r2_gate *g)
 
 /*
  * The kernel refuses what it accepted at the start (no memory; a filter of calls that came later).
- * The exchange is no way out: an owner may have read the switch and not yet stored. What is left is
- * slow: a barrier of all processes, or to wait until the owner's store is out.
+ * What is left is slow: a barrier of all processes, or to wait until the owner's store is out.
  */
 static __attribute__((noinline, cold)) void barrier_failed(int err)
 {
@@ -72,12 +71,19 @@ static __attribute__((noinline, cold)) void barrier_failed(int err)
     }
 }
 
+void r2_gates_barrier(void)
+{
+    if (!always_strict && !single_threaded && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
+        barrier_failed(errno);
+    }
+}
+
 /* The mutex is held: the owner, if it is not inside by now, is turned away from here on. */
 static void announce(struct r2_gate *g)
 {
-    atomic_store_explicit(&g->visitor, 1, memory_order_seq_cst);
-    if (!r2_gate_exchange && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
-        barrier_failed(errno);
+    if (!(atomic_fetch_or_explicit(&g->word, R2_GATE_VISITOR, memory_order_seq_cst) &
+          R2_GATE_FREE)) {
+        r2_gates_barrier();
     }
 }
 
@@ -148,6 +154,32 @@ void r2_gate_unvisit(struct r2_gate *g)
     if (single_threaded) {
         return;
     }
-    atomic_store_explicit(&g->visitor, 0, memory_order_release);
+    atomic_fetch_and_explicit(&g->word, ~R2_GATE_VISITOR, memory_order_release);
     pthread_mutex_unlock(&g->visit);
+}
+
+/* The exchange orders the store before the load of a word that any visitor, who has ordered its own
+ * store before its load of @in, is in. */
+int r2_gate_enter_strict(struct r2_gate *g)
+{
+    if (atomic_load_explicit(&g->word, memory_order_relaxed) & R2_GATE_STRICT) {
+        atomic_exchange_explicit(&g->in, 1, memory_order_seq_cst);
+    }
+    if (atomic_load_explicit(&g->word, memory_order_seq_cst) & R2_GATE_VISITOR) {
+        atomic_store_explicit(&g->in, 0, memory_order_release);
+        return 0;
+    }
+    return 1;
+}
+
+void r2_gate_mark(struct r2_gate *g, int bit)
+{
+    atomic_fetch_or_explicit(&g->word, bit, memory_order_seq_cst);
+}
+
+void r2_gate_loosen(struct r2_gate *g)
+{
+    if (!always_strict) {
+        atomic_fetch_and_explicit(&g->word, R2_GATE_VISITOR, memory_order_seq_cst);
+    }
 }

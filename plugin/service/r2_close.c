@@ -15,6 +15,7 @@
 #include "base/r2_rules.h"
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "r2_conn.h"
 #include "r2_reconnect.h"
@@ -254,7 +255,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
     if (!r2_comm_leaves(c)) {
         return now + COPY_POLL;
     }
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
     r2_comm_free(c);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "base/r2_log.h"
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_inband.h"
@@ -137,7 +138,7 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
         }
         return;
     }
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
     if (setup < R2_SETUP_DONE || type == FO_MSG_CONF) {
         setup_record(c, type, b);
@@ -147,7 +148,7 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
         fo_on_gone(&c->fo, "the peer's end of the set-up failed"); /* after READY was lost for as
                                                                       long as it waits */
     }
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
 }
 
 /* The peer gave up one of its NICs: all incarnations over it end here too (P29). */
@@ -161,11 +162,11 @@ static void nic_down(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     }
     peer->down.dead_gen[m->nic] = m->gen;
     for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
-        r2_gate_visit(&c->gate);
+        r2_comm_visit(c);
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
             fo_on_peer_nic_down(&c->fo, m->nic, m->gen);
         }
-        r2_gate_unvisit(&c->gate);
+        r2_comm_unvisit(c);
     }
 }
 
@@ -183,9 +184,9 @@ static void other_version(struct r2_inst *inst, struct r2_peer *peer, unsigned v
     }
     for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
-            r2_gate_visit(&c->gate);
+            r2_comm_visit(c);
             r2_setup_fail(c, "%s", why);
-            r2_gate_unvisit(&c->gate);
+            r2_comm_unvisit(c);
         }
     }
 }

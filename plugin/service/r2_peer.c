@@ -9,6 +9,7 @@
 #include "base/r2_log.h"
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_verdict.h"
@@ -119,12 +120,12 @@ void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
     }
     /* what was lost with the old channel is announced again at once */
     for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
-        r2_gate_visit(&c->gate);
+        r2_comm_visit(c);
         c->repeat.at = 0;
         for (int p = 0; p < c->conn.npaths; p++) {
             c->fo.path[p].send_at = c->ret->path[p].send_at = 0;
         }
-        r2_gate_unvisit(&c->gate);
+        r2_comm_unvisit(c);
         r2_comm_kick(c);
     }
 }
@@ -192,9 +193,9 @@ static bool is_missed(struct r2_inst *inst, const struct r2_peer *peer)
 
     for (struct r2_comm *c = peer->comms; c && !missed; c = c->list.peer_next) {
         if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
-            r2_gate_visit(&c->gate);
+            r2_comm_visit(c);
             missed = !c->fo.peer_bye && c->fo.error == R2_OK;
-            r2_gate_unvisit(&c->gate);
+            r2_comm_unvisit(c);
         }
     }
     return missed;
@@ -216,7 +217,7 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
     snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections",
              inst->oob->ops->peer_str(peer->oob));
     for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
-        r2_gate_visit(&c->gate);
+        r2_comm_visit(c);
         c->end->bye_ok = 1; /* nobody is left to answer */
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
             fo_on_gone(&c->fo, what);
@@ -224,7 +225,7 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
             c->fo.code = PROBE_CODE_P01;
             r2_setup_fail(c, "%s", what);
         }
-        r2_gate_unvisit(&c->gate);
+        r2_comm_unvisit(c);
         r2_comm_kick(c);
     }
     peer->refused_since = 0; /* said once; a later refusal starts anew */

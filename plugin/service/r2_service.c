@@ -21,6 +21,7 @@
 #include "bounce/r2_reach.h"
 #include "bounce/r2_relay.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_verdict.h"
@@ -50,7 +51,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     uint64_t next;
     int setup;
 
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     r2_report_comm(c); /* as NCCL's thread has left it */
     setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
     if (atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
@@ -73,7 +74,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     r2_host_share_comm(c);
     r2_balance_comm(c);
     r2_report_comm(c);
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
 }
 
 /* All are taken out before the first is stepped: what is due again at once waits for the next turn.
@@ -118,6 +119,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     int look = now >= inst->ports.poll_at;
 
     r2_watch_clock(inst, now);
+    r2_visits_step(inst, now);
     oob_next = inst->oob->ops->progress(inst->oob, now);
     r2_inband_progress(inst);
     ib_async_progress(&inst->nics, r2_port_monitor_fact, inst);
@@ -390,7 +392,7 @@ static void send_last_bye(struct r2_comm *c, uint64_t limit_ns)
     }
     if (inside) {
         r2_close_send_bye(c);
-        r2_gate_unvisit(&c->gate);
+        r2_comm_unvisit(c);
     } else {
         r2_close_send_nothing_left(c);
     }

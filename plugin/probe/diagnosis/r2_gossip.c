@@ -10,6 +10,7 @@
 #include "core/r2_notify.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_probation.h"
 #include "probe/health/r2_watch.h"
@@ -130,9 +131,9 @@ static void apply_avoid(struct r2_inst *inst, const struct r2_peer *peer)
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer && (peer == NULL || c->peer == peer) &&
             atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
-            r2_gate_visit(&c->gate);
+            r2_comm_visit(c);
             R2_NOTIFY(inst, on_advice, c);
-            r2_gate_unvisit(&c->gate);
+            r2_comm_unvisit(c);
         }
     }
 }

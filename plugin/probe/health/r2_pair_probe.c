@@ -6,6 +6,7 @@
 #include "base/r2_log.h"
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "r2_cross.h"
 #include "r2_load.h"
 #include "r2_loopback.h"
@@ -158,11 +159,11 @@ static void end_all(struct r2_pair *pair, const char *how)
             atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
             continue;
         }
-        r2_gate_visit(&c->gate);
+        r2_comm_visit(c);
         if (c->fo.error == R2_OK && !c->fo.peer_bye) {
             n += end_incarnations(c, pair);
         }
-        r2_gate_unvisit(&c->gate);
+        r2_comm_unvisit(c);
     }
     r2_log_write(n ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__,
                  "NIC %s - NIC %u of %s: %s, %d connections moved", inst->nics.nic[pair->nic].name,

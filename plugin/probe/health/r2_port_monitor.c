@@ -4,6 +4,7 @@
 
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "r2_pair.h"
 #include "r2_probation.h"
 #include "r2_watch.h"
@@ -29,11 +30,11 @@ int r2_port_monitor_open(struct r2_inst *inst)
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        r2_gate_visit(&c->gate);
+        r2_comm_visit(c);
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
             fo_on_nic_down(&c->fo, nic, fault);
         }
-        r2_gate_unvisit(&c->gate);
+        r2_comm_unvisit(c);
     }
     r2_peers_nic_down(inst, nic); /* after the connections stopped posting: the word means that
                                      nothing more comes over the NIC */
@@ -61,7 +62,7 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
     if (c == NULL) {
         return;
     }
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     if (p < c->conn.npaths && ((context >> 4) & 0xffffff) == (c->conn.path[p].inc & 0xffffff)) {
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
             c->fo.path[p].state != FO_NONE) {
@@ -70,7 +71,7 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
             c->qp_lost |= (uint8_t)(1u << p); /* when it comes up: it is said once */
         }
     }
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
 }
 
 /* Queue pairs that were made with an address that is gone may reach nobody; which one it was, the

@@ -2,6 +2,7 @@
 
 #include "core/r2_inst.h"
 #include "core/r2_notify.h"
+#include "core/r2_visit.h"
 #include "r2_watch.h"
 
 void r2_stall_see(struct r2_comm *c, int p, uint64_t silent)
@@ -27,9 +28,9 @@ static void over(struct r2_comm *c, int p, uint64_t ns)
 {
     int up;
 
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     up = ib_conn_up(&c->conn, p);
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
     if (up && ns >= R2_STALL_MIN_NS) {
         R2_NOTIFY(c->inst, on_stall, c, p, ns, 1);
     }

@@ -7,6 +7,7 @@
 #include "base/r2_log.h"
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "r2_inband.h"
 #include "r2_load.h"
 #include "r2_pair.h"
@@ -345,11 +346,11 @@ static void tick_ctl(struct r2_comm *c, int p, uint64_t clock, uint64_t t_suspec
     if (!probe_watch_tick(w, clock, &s, t_suspect)) {
         return;
     }
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
         check_ctl(c, p);
     }
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
 }
 
 /* @silent 0: it was found idle for long, and is taken off the list unless something was posted just
@@ -358,7 +359,7 @@ static void check_path(struct r2_comm *c, int p, int silent)
 {
     int more = 0;
 
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye && ib_conn_up(&c->conn, p)) {
         more = !silent ? outstanding(c, p) : c->is_send ? check_send(c, p) : check_recv(c, p);
     }
@@ -367,7 +368,7 @@ static void check_path(struct r2_comm *c, int p, int silent)
         probe_watch_rest(&c->watch->path[p]);
         c->watch->quiet[p] = 0;
     }
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
 }
 
 /*
@@ -392,14 +393,14 @@ static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     }
     c->watch->want.since = clock;
     c->watch->want.wait = 2 * c->watch->want.wait < WANT_MAX ? 2 * c->watch->want.wait : WANT_MAX;
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     if (watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK && !c->fo.peer_bye &&
         !c->fo.quiet) {
         union fo_body b = {.want = {.dst = c->fo.peer, .src = c->id, .seq = c->tx->cts_seen}};
 
         r2_peer_emit(c->inst, c->peer, FO_MSG_WANT, &b);
     }
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
 }
 
 void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
@@ -539,7 +540,7 @@ static void tick_still(struct r2_comm *c, uint64_t clock)
         return;
     }
     c->watch->still.poll_at = clock + step;
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     if (watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover && c->fo.error == R2_OK &&
         !c->fo.peer_bye && c->conn.up) {
         if (c->is_send) {
@@ -551,7 +552,7 @@ static void tick_still(struct r2_comm *c, uint64_t clock)
             check_still(c, clock);
         }
     }
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
 }
 
 /* Without the gate, too: then as of a moment ago. */
@@ -566,12 +567,12 @@ static bool is_quiet(const struct r2_comm *c)
 static void rest(struct r2_comm *c)
 {
     c->watch->rests = 0;
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     if (is_quiet(c)) {
         c->watch->still.since = c->watch->want.since = 0;
         r2_comm_rest(c);
     }
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
 }
 
 static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)

@@ -549,11 +549,11 @@ START_TEST(a_visitor_delays_the_reads)
     create(1, "auto");
     open_conn(IB_PTR_CUDA);
     transfer(0, 64);
-    atomic_store(&rx->gate.visitor, 1); /* one thread: a visitor that stays */
+    atomic_store(&rx->gate.word, R2_GATE_VISITOR); /* one thread: a visitor that stays */
     req = flush_one(0, 64);
     ck_assert_ptr_nonnull(req);
     ck_assert_uint_eq(rx->flush.lane->reads, 0);
-    atomic_store(&rx->gate.visitor, 0);
+    atomic_store(&rx->gate.word, 0);
     wait_done(req);
     ck_assert_uint_eq(rx->flush.lane->reads, 1);
     finish();

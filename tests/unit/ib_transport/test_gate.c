@@ -102,9 +102,18 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+enum strictness { LOOSE, STRICT, CHANGING };
+
+static void make_strict(void)
+{
+    r2_gate_mark(&gate, R2_GATE_STRICT);
+    r2_gates_barrier();
+    r2_gate_mark(&gate, R2_GATE_FREE);
+}
+
 /* An owner that enters all the time, and @n visits; returns how long the shortest of them took to
  * come in. */
-static uint64_t visits(int n)
+static uint64_t visits(int n, enum strictness how)
 {
     uint64_t shortest = UINT64_MAX;
     pthread_t thread;
@@ -118,6 +127,9 @@ static uint64_t visits(int n)
     ck_assert_int_eq(pthread_create(&thread, NULL, owner, NULL), 0);
     while (entered == 0) {
         sched_yield();
+    }
+    if (how != LOOSE) {
+        make_strict();
     }
     for (int i = 0; i < n; i++) {
         uint64_t from = now_ns(), took;
@@ -134,12 +146,27 @@ static uint64_t visits(int n)
         ck_assert_int_eq(alone, 1000);
         inside_set(0);
         r2_gate_unvisit(&gate);
+        if (how == CHANGING) {
+            i % 2 ? make_strict() : r2_gate_loosen(&gate);
+        }
     }
     stop = 1;
     ck_assert_int_eq(pthread_join(thread, &wrong), 0);
     ck_assert_msg(wrong == NULL, "%s", (char *)wrong);
     r2_gate_destroy(&gate);
     return shortest;
+}
+
+/* Gates are strict for ever where a race detector looks on. */
+static int strict(void)
+{
+    struct r2_gate g;
+    int word;
+
+    r2_gate_init(&g);
+    word = atomic_load(&g.word);
+    r2_gate_destroy(&g);
+    return word != 0;
 }
 
 static void setup(void)
@@ -157,9 +184,26 @@ static void teardown(void)
 
 START_TEST(visitor_and_owner_exclude_each_other)
 {
-    visits(500);
-    ck_assert_int_eq(expedited, r2_gate_exchange ? 0 : 500);
+    visits(500, LOOSE);
+    ck_assert_int_eq(expedited, strict() ? 0 : 500);
     ck_assert_int_eq(global, 0);
+    ck_assert_int_eq(lines, 0);
+}
+END_TEST
+
+/* A strict gate costs a barrier once. */
+START_TEST(strict_gates_cost_their_visitors_nothing)
+{
+    visits(20000, STRICT);
+    ck_assert_int_eq(expedited, strict() ? 0 : 1);
+    ck_assert_int_eq(lines, 0);
+}
+END_TEST
+
+/* ... and one that becomes strict and loose all the time lets nobody in beside the other. */
+START_TEST(a_gate_that_changes_excludes_all_the_same)
+{
+    visits(20000, CHANGING);
     ck_assert_int_eq(lines, 0);
 }
 END_TEST
@@ -168,11 +212,11 @@ END_TEST
 START_TEST(the_barrier_fails_later)
 {
     refuse_expedited = 1;
-    visits(20);
+    visits(20, LOOSE);
     r2_log_flush();
-    ck_assert_int_eq(global, r2_gate_exchange ? 0 : 20);
-    ck_assert_int_eq(lines, !r2_gate_exchange);
-    ck_assert(r2_gate_exchange || strstr(last, "slow form works"));
+    ck_assert_int_eq(global, strict() ? 0 : 20);
+    ck_assert_int_eq(lines, !strict());
+    ck_assert(strict() || strstr(last, "slow form works"));
 }
 END_TEST
 
@@ -182,11 +226,11 @@ START_TEST(both_barriers_fail)
     uint64_t shortest;
 
     refuse_expedited = refuse_global = 1;
-    shortest = visits(20);
+    shortest = visits(20, LOOSE);
     r2_log_flush();
-    ck_assert(r2_gate_exchange || shortest >= 1000000);
-    ck_assert_int_eq(global, r2_gate_exchange ? 0 : 20);
-    ck_assert_int_eq(lines, !r2_gate_exchange);
+    ck_assert(strict() || shortest >= 1000000);
+    ck_assert_int_eq(global, strict() ? 0 : 20);
+    ck_assert_int_eq(lines, !strict());
 }
 END_TEST
 
@@ -241,6 +285,8 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, visitor_and_owner_exclude_each_other);
+    tcase_add_test(t, strict_gates_cost_their_visitors_nothing);
+    tcase_add_test(t, a_gate_that_changes_excludes_all_the_same);
     tcase_add_test(t, the_barrier_fails_later);
     tcase_add_test(t, both_barriers_fail);
     tcase_add_loop_test(t, a_visitor_that_waits_leaves_its_core, 0, 2);

@@ -26,8 +26,8 @@ static void listen_to(void *arg, void **event, void *parent, const struct r2_pro
 
     /* foreign code: no gate is held meanwhile */
     ck_assert_ptr_eq(arg, steps);
-    ck_assert_int_eq(atomic_load(&comm(0)->gate.in) | atomic_load(&comm(0)->gate.visitor), 0);
-    ck_assert_int_eq(atomic_load(&comm(1)->gate.in) | atomic_load(&comm(1)->gate.visitor), 0);
+    ck_assert_int_eq(atomic_load(&comm(0)->gate.in) | atomic_load(&comm(0)->gate.word), 0);
+    ck_assert_int_eq(atomic_load(&comm(1)->gate.in) | atomic_load(&comm(1)->gate.word), 0);
     if (desc == NULL) {
         e = *event;
         ck_assert(e >= prof.ev && e < prof.ev + prof.n && e->open);

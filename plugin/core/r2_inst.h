@@ -201,6 +201,12 @@ struct r2_listen {
     char error[256];                         /* inst->lock: a set-up that failed on this listener */
 };
 
+/* Of one tick of the watch; r2_questions.h. */
+struct r2_questions {
+    uint64_t tick; /* inst->watch.tick then */
+    unsigned n;
+};
+
 /* A process at the other end of connections. Service thread. */
 struct r2_peer {
     struct r2_peer *next, **prev, *hash_next;
@@ -242,12 +248,13 @@ struct r2_peer {
                                            with one of them first, and last, ns; 0: none did */
         uint64_t
             deaf_until; /* it has announced over a NIC that it hears nothing by the channel, ns */
-        uint64_t hello_at;     /* it was asked for a sign of life, ns; 0 */
-        uint32_t messages;     /* messages of its own, by any way */
-        unsigned turn;         /* messages to it over NICs */
-        uint8_t inband_logged; /* that NICs are used */
-        uint8_t logged;        /* ... has been logged */
-    } channel;                 /* r2_peer.c, r2_inband.c */
+        uint64_t hello_at;               /* it was asked for a sign of life, ns; 0 */
+        uint32_t messages;               /* messages of its own, by any way */
+        unsigned turn;                   /* messages to it over NICs */
+        uint8_t inband_logged;           /* that NICs are used */
+        uint8_t logged;                  /* ... has been logged */
+    } channel;                           /* r2_peer.c, r2_inband.c */
+    struct r2_questions asked, answered; /* r2_questions.h */
     struct {
         size_t len;
         uint8_t buf[R2_OOB_MAX_MESSAGE];
@@ -345,12 +352,13 @@ struct r2_inst {
         uint32_t waiting; /* bit per NIC: some connection may wait for one of them to end */
     } reconnect;          /* r2_reconnect.c */
     struct {
-        uint64_t clock;           /* ns, stands still while the process does not run */
-        uint64_t tick;            /* ... when the connections are checked next */
-        uint64_t at, last;        /* the next step and the last one, real time */
-        int probing;              /* a probe went out, its answer is looked for soon */
-        struct r2_nic_load *load; /* of each NIC; r2_load.h */
-    } watch;                      /* r2_watch.c */
+        uint64_t clock;            /* ns, stands still while the process does not run */
+        uint64_t tick;             /* ... when the connections are checked next */
+        uint64_t at, last;         /* the next step and the last one, real time */
+        int probing;               /* a probe went out, its answer is looked for soon */
+        struct r2_questions asked; /* r2_questions.h */
+        struct r2_nic_load *load;  /* of each NIC; r2_load.h */
+    } watch;                       /* r2_watch.c */
     struct {
         uint64_t job_ns[IB_MAX_NICS]; /* of the latest job of a pair on probation */
         uint32_t inc;                 /* of the probe queue pair made last; 0: none was */

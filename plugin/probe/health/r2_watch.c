@@ -12,6 +12,7 @@
 #include "r2_load.h"
 #include "r2_pair.h"
 #include "r2_probation.h"
+#include "r2_questions.h"
 #include "r2_stall.h"
 #include "r2_tail.h"
 
@@ -212,7 +213,7 @@ static int send_suspect(struct r2_comm *c, int p)
             .dst = c->fo.peer, .src = c->id, .inc = c->conn.path[p].inc, .path = (uint8_t)p}};
 
     b.suspect.mask = ib_send_oldest_live(c->tx, p, c->conn.path[p].inc, &b.suspect.seq);
-    if (b.suspect.mask) {
+    if (b.suspect.mask && r2_questions_may_ask(c)) {
         r2_peer_emit(c->inst, c->peer, FO_MSG_SUSPECT, &b);
     }
     return b.suspect.mask != 0;
@@ -388,7 +389,7 @@ static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
         c->watch->want.wait = t_suspect;
         return;
     }
-    if (clock - c->watch->want.since < c->watch->want.wait) {
+    if (clock - c->watch->want.since < c->watch->want.wait || !r2_questions_may_ask(c)) {
         return;
     }
     c->watch->want.since = clock;
@@ -409,7 +410,7 @@ void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
         return;
     }
     ib_recv_progress(c->rx);
-    if (m->seq >= c->rx->ledger.rpost) {
+    if (m->seq >= c->rx->ledger.rpost || !r2_questions_may_answer(c)) {
         return;
     }
     ib_recv_cts_again(c->rx, m->seq);
@@ -644,7 +645,7 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     int p = m->path;
 
     if (c->is_send || p >= c->conn.npaths || c->conn.path[p].inc != m->inc ||
-        c->fo.error != R2_OK || c->fo.peer_bye) {
+        c->fo.error != R2_OK || c->fo.peer_bye || !r2_questions_may_answer(c)) {
         return;
     }
     ib_recv_progress(c->rx);

@@ -316,7 +316,8 @@ struct r2_inst {
     struct {
         struct r2_comm *bucket[R2_COMM_BUCKETS];
         struct r2_comm *all;
-        struct r2_comm *kicked;
+        struct r2_comm *kicked; /* by list.kick_next */
+        struct r2_comm *turn;   /* ... those of this turn of the service thread */
         uint32_t next_id;
     } comms;                                    /* r2_registry.c */
     _Atomic(struct r2_comm *) woken;            /* by list.woken_next; no lock: r2_comm_wake() */

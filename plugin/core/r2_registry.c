@@ -98,12 +98,14 @@ void r2_comm_enter(struct r2_comm *c)
 /* Must hold inst->lock. */
 static void kick_drop(struct r2_comm *c)
 {
-    struct r2_comm **p;
+    struct r2_comm **const list[] = {&c->inst->comms.kicked, &c->inst->comms.turn}, **p;
 
-    for (p = &c->inst->comms.kicked; *p && *p != c; p = &(*p)->list.kick_next) {
-    }
-    if (*p) {
-        *p = c->list.kick_next;
+    for (int i = 0; i < 2; i++) {
+        for (p = list[i]; *p && *p != c; p = &(*p)->list.kick_next) {
+        }
+        if (*p) {
+            *p = c->list.kick_next;
+        }
     }
     c->list.kicked = 0;
 }
@@ -290,14 +292,27 @@ void r2_comm_kick(void *arg)
     }
 }
 
+void r2_comms_kicked(struct r2_inst *inst)
+{
+    struct r2_comm **last = &inst->comms.turn;
+
+    pthread_mutex_lock(&inst->lock);
+    while (*last) {
+        last = &(*last)->list.kick_next;
+    }
+    *last = inst->comms.kicked;
+    inst->comms.kicked = NULL;
+    pthread_mutex_unlock(&inst->lock);
+}
+
 struct r2_comm *r2_comm_kicked(struct r2_inst *inst)
 {
     struct r2_comm *c;
 
     pthread_mutex_lock(&inst->lock);
-    c = inst->comms.kicked;
+    c = inst->comms.turn;
     if (c) {
-        inst->comms.kicked = c->list.kick_next;
+        inst->comms.turn = c->list.kick_next;
         c->list.kicked = 0;
     }
     pthread_mutex_unlock(&inst->lock);

@@ -12,7 +12,11 @@
 void r2_inst_wake(void *inst);
 /* Any thread. The service thread steps @comm in its next turn. */
 void r2_comm_kick(void *comm);
-/* Service thread. One that was kicked, no longer kicked; NULL: none is. */
+/* Service thread. Those that are kicked by now are this turn's; who is kicked later is the next
+ * one's.
+ */
+void r2_comms_kicked(struct r2_inst *inst);
+/* Service thread. One of this turn, no longer kicked; NULL: no more. */
 struct r2_comm *r2_comm_kicked(struct r2_inst *inst);
 
 /*

@@ -126,6 +126,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     reap(inst, now);
     /* Timed first: a step that ends in kicking its own connection must not starve the others. */
     step_due(inst, now);
+    r2_comms_kicked(inst);
     while ((c = r2_comm_kicked(inst)) != NULL) {
         step_comm(c, now);
     }

@@ -179,19 +179,40 @@ static uint64_t scan(struct tcp_oob *o)
     return next;
 }
 
+bool oob_tcp_turn_is_over(const struct tcp_oob *o)
+{
+    return o->env.now_ns(o->env.arg) - o->turn_began >= OOB_TURN_NS;
+}
+
+static bool is_up(const struct tcp_chan *c)
+{
+    return c->state == CHAN_UP;
+}
+
+/*
+ * Channels that stand are read for a turn; what is left then is readable still. The next turn
+ * begins with another one, since the kernel lists them in the same order again. Those that are
+ * being set up are few, and do not wait.
+ */
 static void events_handle(struct tcp_oob *o)
 {
     struct epoll_event e[EVENTS_PER_TURN];
     int n = epoll_wait(o->epfd, e, EVENTS_PER_TURN, 0);
+    unsigned first = o->turn;
     uint64_t ignored;
 
+    o->turn = 0;
     for (int i = 0; i < n; i++) {
-        if (e[i].data.ptr == &o->wakefd) {
+        const struct epoll_event *k = &e[(first + (unsigned)i) % (unsigned)n];
+
+        if (k->data.ptr == &o->wakefd) {
             (void)!read(o->wakefd, &ignored, sizeof(ignored));
-        } else if (e[i].data.ptr == &o->listenfd) {
+        } else if (k->data.ptr == &o->listenfd) {
             oob_door_accept(o);
+        } else if (i == 0 || !is_up(k->data.ptr) || !oob_tcp_turn_is_over(o)) {
+            oob_chan_event(k->data.ptr, k->events);
         } else {
-            oob_chan_event(e[i].data.ptr, e[i].events);
+            o->turn = first + 1;
         }
     }
 }
@@ -201,6 +222,7 @@ static uint64_t tcp_progress(struct r2_oob *oob, uint64_t now_ns)
     struct tcp_oob *o = to_tcp(oob);
     int again;
 
+    o->turn_began = o->env.now_ns(o->env.arg);
     o->now = now_ns;
     o->in_progress = 1;
     events_handle(o);

@@ -26,6 +26,7 @@
 #define OOB_PLACES_MAX 512        /* descriptors that the process may have, within these bounds */
 #define OOB_READ_BUDGET                                                                            \
     (256u << 10) /* bytes of one channel per turn: the others want their turn too */
+#define OOB_TURN_NS       1000000ull     /* of reading: the process has more to do than to listen */
 #define OOB_HELLO_TIMEOUT 5000000000ull  /* where the configuration says 0 */
 #define OOB_KEEPALIVE     10000000000ull /* the same */
 #define OOB_PEER_BUCKETS  256
@@ -123,6 +124,8 @@ struct tcp_oob {
     uint8_t starved;          /* paused for want of descriptors, not of places */
     uint64_t listen_at;       /* a paused listener is checked again */
     uint64_t now, next;       /* time of this turn; deadline found by the last scan */
+    uint64_t turn_began;      /* env.now_ns() then, which goes on while it lasts */
+    unsigned turn;            /* those that had an end: who is read first in the next */
     int pending;              /* channels with peer == NULL */
     int places;               /* for these */
     struct tcp_source source[OOB_PLACES_MAX];
@@ -134,6 +137,8 @@ struct tcp_oob {
     struct r2_oob_counters count;
 };
 
+/* oob_tcp.c: this turn has lasted long enough; what has come is read in the next one. */
+bool oob_tcp_turn_is_over(const struct tcp_oob *o);
 /* oob_tcp.c: something for progress() to do without an event of a socket. */
 void oob_tcp_touch(struct tcp_oob *o);
 /* A dialler without the right secret, or with no manners: counts it, and says the first of each

@@ -392,7 +392,7 @@ void oob_chan_read(struct tcp_chan *c)
         c->last_rx = c->oob->now;
         budget -= (size_t)n < budget ? (size_t)n : budget;
         parse_all(c);
-        if ((size_t)n < room) {
+        if ((size_t)n < room || oob_tcp_turn_is_over(c->oob)) {
             return;
         }
     }

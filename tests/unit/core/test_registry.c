@@ -47,9 +47,40 @@ START_TEST(a_full_message_is_handed_on)
 }
 END_TEST
 
+/* Who kicks itself in its step starves nobody: it is the next turn's. */
+START_TEST(a_turn_has_those_kicked_before_it)
+{
+    struct rig *rig = rig_create(1, 0, NULL);
+    struct r2_inst *inst;
+    struct r2_comm *c;
+
+    rig_connect(rig, 0, 0);
+    rig_run(rig, RIG_MS);
+    inst = rig->side[0].inst;
+    c = rig->side[0].comm;
+    rig_enter(&rig->side[0]);
+    r2_comms_kicked(inst);
+    ck_assert_ptr_null(r2_comm_kicked(inst));
+    r2_comm_kick(c);
+    ck_assert_ptr_null(r2_comm_kicked(inst));
+    r2_comms_kicked(inst);
+    r2_comm_kick(c); /* its turn comes, which sees why */
+    ck_assert_ptr_eq(r2_comm_kicked(inst), c);
+    r2_comm_kick(c);
+    ck_assert_ptr_null(r2_comm_kicked(inst));
+    r2_comms_kicked(inst);
+    ck_assert_ptr_eq(r2_comm_kicked(inst), c);
+    ck_assert_ptr_null(r2_comm_kicked(inst));
+    r2_comm_kick(c);
+    r2_comms_kicked(inst); /* it is closed and freed while its turn stands in the list */
+    rig_destroy(rig);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, a_full_message_is_handed_on);
+    tcase_add_test(t, a_turn_has_those_kicked_before_it);
 }
 
 int main(void)

@@ -470,6 +470,63 @@ START_TEST(many_peers)
 }
 END_TEST
 
+static uint64_t busy_ns; /* the clock of an endpoint that takes its time */
+
+static uint64_t busy_now(void *arg)
+{
+    return busy_ns;
+}
+
+static int quiet_heard;
+
+static void takes_time(struct ep *e, struct r2_oob_peer *p, const void *msg, size_t len)
+{
+    busy_ns += 50000;
+    quiet_heard += len == 1;
+}
+
+/* Two peers say much, one a word: a turn ends in about a millisecond whatever there is to read,
+ * each peer is heard before long, and nothing is lost. */
+START_TEST(a_turn_has_an_end)
+{
+    struct ep *hub = ep_new(), *e[3];
+    uint8_t msg[200] = {0};
+    int turns = 0;
+
+    for (int i = 0; i < 3; i++) {
+        e[i] = ep_new();
+        dial(e[i], &hub->name);
+    }
+    UNTIL(hub->up, 3);
+    for (int i = 0; i < 3; i++) {
+        UNTIL(e[i]->up, 1);
+    }
+    hub->on_message = takes_time;
+    inside(hub)->env.now_ns = busy_now;
+    quiet_heard = 0;
+    for (int i = 0; i < 2000; i++) {
+        ck_assert_int_eq(e[i % 2]->oob->ops->send(e[i % 2]->peer, msg, sizeof(msg)), 0);
+    }
+    ck_assert_int_eq(e[2]->oob->ops->send(e[2]->peer, msg, 1), 0);
+    for (int i = 0; i < 3; i++) { /* into the sockets */
+        e[i]->oob->ops->progress(e[i]->oob, clock_ns);
+    }
+    for (; hub->got < 2001; turns++) {
+        int got = hub->got;
+
+        ck_assert_int_lt(turns, 2001);
+        ck_assert_int_gt(poll_all(20000), 0);
+        hub->oob->ops->progress(hub->oob, clock_ns);
+        ck_assert_int_le(hub->got - got, 20 + 2 * 8192 / (int)sizeof(msg));
+        ck_assert(turns < 8 || quiet_heard);
+        for (int i = 0; i < 2; i++) { /* what had no room before */
+            e[i]->oob->ops->progress(e[i]->oob, clock_ns);
+        }
+    }
+    ck_assert_int_ge(turns, 2001 / 101);
+}
+END_TEST
+
 int main(void)
 {
     static const TTest **const cases[] = {
@@ -490,6 +547,7 @@ int main(void)
         &out_of_descriptors,
         &to_ourselves,
         &many_peers,
+        &a_turn_has_an_end,
     };
 
     return rig_main("oob_tcp", cases, COUNT(cases), NULL, 0);

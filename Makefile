@@ -32,7 +32,7 @@ PERF_SRC  := $(wildcard tools/r2_perf/*.c) tools/shared/svg.c $(ARGS_SRC) plugin
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/shared/args.c plugin/base/r2_json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
               plugin/oob/oob_ifsel.c plugin/base/r2_rundir.c plugin/base/r2_symbols.c plugin/base/r2_pages.c plugin/nccl/r2_init_texts.c topo/topo_source.c \
-              $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/ib_transport/ib_rc.c plugin/ib_transport/ib_way.c plugin/probe/probe_qp.c
+              $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/ib_transport/ib_rc.c $(addprefix plugin/ib_transport/ib_,way.c way_file.c way_load.c) plugin/probe/probe_qp.c
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) $(ARGS_SRC) plugin/base/r2_json.c plugin/base/r2_host_registry.c plugin/base/r2_host_registry_rows.c plugin/base/r2_rundir.c \
              plugin/base/r2_symbols.c plugin/ib_transport/verbs/ib_verbs.c
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c plugin/base/r2_json.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/telemetry/r2_event.c \

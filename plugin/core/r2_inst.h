@@ -20,6 +20,7 @@
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
 #include "ib_transport/ib_inband.h"
+#include "ib_transport/ib_way.h"
 #include "ib_transport/r2_gate.h"
 #include "ib_transport/verbs/ib_mr.h"
 #include "probe/probe_load.h"
@@ -294,8 +295,9 @@ struct r2_inst {
     struct ib_verbs v;
     struct r2_config cfg;
     char host[FO_HOST_NAME];
-    char job[96]; /* "slurm:81233"; empty: not known */
-    uint32_t digest;
+    char job[96];        /* "slurm:81233"; empty: not known */
+    uint32_t digest;     /* of the policy, and of the file of ports, if there is one */
+    struct ib_ways ways; /* const */
     struct ib_nics nics;
     struct ib_mr_cache *mrs;
     struct r2_relay *relay; /* NULL: no path is staged */

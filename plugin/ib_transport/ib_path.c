@@ -232,6 +232,19 @@ static void check_subnets(const struct ib_nic *nic, const struct ib_addr *local,
     }
 }
 
+/* As its packets have it, and as this end counts. */
+static void way_settle(const struct ib_conn *l, struct ib_path *p, const struct ib_addr *local,
+                       const struct ib_addr *peer)
+{
+    const struct ib_ways *ways = l->nics->ways;
+
+    p->udp_port = 0;
+    if (local->link_layer == IBV_LINK_LAYER_ETHERNET) {
+        p->way = (uint8_t)ib_way_fold(ways, p->way, local->gid, peer->gid);
+        p->udp_port = ib_way_udp_port(ib_way_label(ways, p->way, local->gid, peer->gid));
+    }
+}
+
 int ib_path_connect(struct ib_conn *l, struct ib_path *p, const struct ib_path_addr *peer)
 {
     struct ib_rc rc_attr = {.psn = p->psn,
@@ -254,9 +267,7 @@ int ib_path_connect(struct ib_conn *l, struct ib_path *p, const struct ib_path_a
         ece_read(l, p); /* what of it is in use */
     }
     if (rc == 0) {
-        p->udp_port = local.link_layer == IBV_LINK_LAYER_ETHERNET
-                          ? ib_way_udp_port(ib_way_label(p->way, local.gid, peer->port.gid))
-                          : 0;
+        way_settle(l, p, &local, &peer->port);
         p->peer_ring = peer->ring_addr;
         p->peer_ring_key = peer->ring_key;
         p->peer_nic_gen = peer->nic_gen;

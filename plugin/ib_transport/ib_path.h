@@ -71,7 +71,8 @@ struct ib_path {
     /* const during an incarnation */
     uint8_t index;
     uint8_t nic, peer_nic; /* device numbers on their hosts */
-    uint8_t way;           /* through the fabric, as R has chosen (ib_way.h) */
+    uint8_t way;           /* through the fabric, as R has chosen (ib_way.h); its connecting makes
+                              of it the number that it has between these two ports */
     uint16_t udp_port;     /* RoCE v2: the source port that follows; 0: by queue pair numbers */
     uint32_t inc;
     struct ibv_qp *qp;

@@ -60,7 +60,7 @@ static int to_rtr(struct ib_nics *nics, int nic, struct ibv_qp *qp, const struct
     ib_rc_ah_fill(nics->cfg, rc->traffic_class, &local, peer->port, &attr.ah_attr);
     attr.ah_attr.port_num = nics->nic[nic].port;
     if (local.link_layer == IBV_LINK_LAYER_ETHERNET) {
-        attr.ah_attr.grh.flow_label = ib_way_label(rc->way, local.gid, peer->port->gid);
+        attr.ah_attr.grh.flow_label = ib_way_label(nics->ways, rc->way, local.gid, peer->port->gid);
     }
     return ib_verbs_err(nics->v->modify_qp(qp, &attr,
                                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |

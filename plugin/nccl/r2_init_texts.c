@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ib_transport/ib_way_file.h"
 #include "ib_transport/verbs/ib_gid.h"
 #include "ib_transport/verbs/ib_hca.h"
 
@@ -66,6 +67,21 @@ static int topo_check(const char *value, char *why, size_t why_len)
     return -1;
 }
 
+/* Its file is read later: what is wrong with that ends no job. */
+static int ways_check(const char *value, char *why, size_t why_len)
+{
+    const char *path;
+    unsigned n;
+
+    if (ib_ways_option(value, &n, &path) == 0) {
+        return 0;
+    }
+    snprintf(why, why_len,
+             "expected a whole number from 1 to %d, off, or a file of ports (with a '/')",
+             IB_WAYS_MAX);
+    return -1;
+}
+
 /* Family and range are read together: the one that is wrong is the one that the reason begins with.
  */
 static int address_check(const struct r2_config *cfg, const struct r2_opt_row *r, char *why,
@@ -87,7 +103,7 @@ int r2_init_text_check(const struct r2_config *cfg, int row, char *why, size_t w
         int (*check)(const char *value, char *why, size_t why_len);
     } known[] = {
         {"ib_hca", nics_check}, {"backup_nics", nics_check},     {"drain", drain_check},
-        {"topo", topo_check},   {"socket_family", family_check},
+        {"topo", topo_check},   {"socket_family", family_check}, {"ways", ways_check},
     };
     int n;
     const struct r2_opt_row *r = &r2_config_rows(&n)[row];

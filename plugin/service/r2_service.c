@@ -16,12 +16,14 @@
 #include "admin/r2_host_share.h"
 #include "balance/r2_balance.h"
 #include "balance/r2_slow.h"
+#include "base/r2_fnv.h"
 #include "base/r2_log.h"
 #include "base/r2_pages.h"
 #include "bounce/r2_reach.h"
 #include "bounce/r2_relay.h"
 #include "core/r2_registry.h"
 #include "core/r2_visit.h"
+#include "ib_transport/ib_way_file.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_verdict.h"
@@ -258,7 +260,6 @@ static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
     inst->cfg = *p->cfg;
     inst->ports.polls = 1; /* the first connection reads anew what was read at init */
     inst->service.wake_fd = -1;
-    inst->digest = r2_config_digest(&inst->cfg);
     snprintf(inst->host, sizeof(inst->host), "%s", p->host ? p->host : "?");
     if (p->job && p->job->id[0]) {
         snprintf(inst->job, sizeof(inst->job), "%s:%s", p->job->scheduler, p->job->id);
@@ -266,6 +267,22 @@ static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
     snprintf(inst->share.run_dir, sizeof(inst->share.run_dir), "%s",
              p->run_dir && strlen(p->run_dir) < sizeof(inst->share.run_dir) ? p->run_dir : "");
     pthread_mutex_init(&inst->lock, NULL);
+}
+
+/* NCCL_R2_WAYS. What is wrong with its file ends no job. */
+static void ways_open(struct r2_inst *inst)
+{
+    char why[600];
+
+    inst->digest = r2_config_digest(&inst->cfg);
+    if (ib_ways_load(&inst->ways, inst->cfg.ways, why, sizeof(why)) != 0) {
+        R2_WARN("%s", why);
+    }
+    if (inst->ways.rules) {
+        inst->digest = (inst->digest ^ ib_ways_digest(&inst->ways)) * R2_FNV_PRIME;
+        R2_INFO("ways by NCCL_R2_WAYS=%s: rules: %u, digest %08x", inst->cfg.ways, inst->ways.rules,
+                ib_ways_digest(&inst->ways));
+    }
 }
 
 /* What modules keep of the instance. -1: out of memory. */
@@ -315,6 +332,8 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     if (ib_nics_open(&inst->nics, &inst->v, &inst->cfg, why, why_len) != 0) {
         goto err_inst;
     }
+    ways_open(inst);
+    inst->nics.ways = &inst->ways;
     inst->jobs.workers = ib_workers_create(&inst->env, inst->nics.device_count, r2_inst_wake, inst);
     inst->mrs = ib_mr_cache_create(&inst->nics, inst->env.threads);
     if (inst->jobs.workers == NULL || inst->mrs == NULL) {
@@ -367,6 +386,7 @@ err_workers:
     r2_balance_close(inst);
     modules_close(inst);
     ib_nics_close(&inst->nics);
+    ib_ways_free(&inst->ways);
 err_inst:
     pthread_mutex_destroy(&inst->lock);
     if (inst->service.wake_fd >= 0) {
@@ -537,6 +557,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     modules_close(inst);
     r2_reach_destroy(inst->reach);
     ib_nics_close(&inst->nics);
+    ib_ways_free(&inst->ways);
     for (int i = 0; i < R2_COMM_BUCKETS; i++) {
         while (inst->listens[i]) {
             struct r2_listen *l = inst->listens[i];

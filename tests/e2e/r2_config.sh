@@ -115,7 +115,7 @@ run 0 "a number of NCCL's: json" env NCCL_IB_TIMEOUT=99 "$CONFIG" --json
 is '(.warnings | length == 1 and (.[0] | test("^NCCL_IB_TIMEOUT=99: "))) and .error == null'
 # texts of which the rows know nothing more: what the plugin refuses, every command refuses
 for bad in NCCL_R2_TOPO=hwlock NCCL_R2_DRAIN== NCCL_R2_BACKUP_NICS=a:b NCCL_IB_HCA=a:b NCCL_IB_ADDR_FAMILY=inet \
-    NCCL_IB_ADDR_RANGE=10.0.0.0/33 NCCL_SOCKET_FAMILY=inet; do
+    NCCL_IB_ADDR_RANGE=10.0.0.0/33 NCCL_SOCKET_FAMILY=inet NCCL_R2_WAYS=17 NCCL_R2_WAYS=many; do
     run 1 "refused: $bad" env "$bad" "$CONFIG" --diff
     err "would end the job: $bad: "
     run 1 "refused, explained: $bad" env "$bad" "$CONFIG" --explain "${bad%%=*}"
@@ -124,9 +124,18 @@ for bad in NCCL_R2_TOPO=hwlock NCCL_R2_DRAIN== NCCL_R2_BACKUP_NICS=a:b NCCL_IB_H
     run 1 "refused, checked: $bad" "$CONFIG" --check "$tmp/refused.conf"
     has ":1: error: $bad: "
 done
-for good in NCCL_R2_TOPO=hwloc NCCL_R2_TOPO=./captured NCCL_R2_TOPO=host.xml NCCL_R2_TOPO=off NCCL_R2_DRAIN= NCCL_R2_DRAIN=^; do
+for good in NCCL_R2_TOPO=hwloc NCCL_R2_TOPO=./captured NCCL_R2_TOPO=host.xml NCCL_R2_TOPO=off NCCL_R2_DRAIN= NCCL_R2_DRAIN=^ \
+    NCCL_R2_WAYS=16 NCCL_R2_WAYS=off NCCL_R2_WAYS=; do
     run 0 "taken: $good" env "$good" "$CONFIG" --diff
 done
+# a file of ports is looked at as the plugin does: what is wrong with it ends no job, and is said by every command
+run 0 "a file of ports that is not there" env NCCL_R2_WAYS="$tmp/ports" "$CONFIG" --diff
+err "^NCCL_R2_WAYS: $tmp/ports: No such file"
+printf '* * 50000\n10.0.0.1 * 80\n' >"$tmp/ports"
+run 0 "a file of ports with a slip" env NCCL_R2_WAYS="$tmp/ports" "$CONFIG"
+err "^NCCL_R2_WAYS: $tmp/ports:2: '80': expected a port of 49152 to 65535"
+run 0 "a file of ports with a slip: json" env NCCL_R2_WAYS="$tmp/ports" "$CONFIG" --json
+is '(.warnings | length == 1 and (.[0] | test("ports:2: "))) and .error == null'
 run 0 "near miss" env NCCL_R2_FAILOVR=off "$CONFIG" --diff
 err "unknown variable 'NCCL_R2_FAILOVR' in the environment: did you mean NCCL_R2_FAILOVER?"
 
@@ -503,6 +512,12 @@ no 'plugin: it warns: NCCL_SOCKET_FAMILY'
 run 0 "fabric: a topology that is not there" fabric NCCL_R2_TOPO="$tmp/nothing" NCCL_IB_HCA==fab0,fab1
 sees WARN 'plugin: it warns: NCCL_R2_TOPO=.* -> r2_topo shows what can be read here'
 no '^WARN .*see above'
+run 0 "fabric: a file of ports with a slip" fabric NCCL_R2_WAYS="$tmp/ports" NCCL_IB_HCA==fab0,fab1
+sees WARN "options: NCCL_R2_WAYS: $tmp/ports:2: .* -> correct the file"
+no 'plugin: it warns: NCCL_R2_WAYS'
+echo '* * 50000-50003' >"$tmp/ports"
+run 0 "fabric: a file of ports" fabric NCCL_R2_WAYS="$tmp/ports" NCCL_IB_HCA==fab0,fab1
+sees ok "NCCL_R2_WAYS: $tmp/ports: rules: 1, digest [0-9a-f]*, as it should be on every host"
 run 0 "fabric: a run directory of the job's" fabric NCCL_R2_RUN_DIR="$tmp"
 sees ok "run directory: $tmp, as NCCL_R2_RUN_DIR says"
 run 0 "fabric: a run directory that is not there" fabric NCCL_R2_RUN_DIR="$tmp/nothing"

@@ -66,6 +66,7 @@ void doctor_hint(const char *text, char *out, size_t len)
         {"ports found, the first", "name those that are to be used in NCCL_IB_HCA"},
         {"Weights and order of NICs go by",
          "r2_topo shows what can be read here; NCCL_R2_TOPO=off where that is meant"},
+        {"NCCL_R2_WAYS: ", "correct the file, or let the fabric controller write it anew"},
         {"NCCL_R2_RELAY has no effect", "the CUDA driver where the job runs, or NCCL_R2_RELAY=off"},
         {"no board", "a local directory of mode 1777, in NCCL_R2_RUN_DIR"},
         {"no statistics", "a local directory of mode 1777, in NCCL_R2_RUN_DIR"},

@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "ib_transport/ib_way_file.h"
 #include "tools/r2_config/doctor_int.h"
 #include "tools/r2_config/elf.h"
 #include "tools/r2_config/probe.h"
@@ -40,6 +41,11 @@ void doctor_options(struct doctor *d)
                    v->cfg.error);
     } else {
         doctor_say(DOCTOR_OK, "options", NULL, "%d of %d are set here", set, n);
+    }
+    if (v->ways.rules) {
+        doctor_say(DOCTOR_OK, "NCCL_R2_WAYS", NULL,
+                   "%s: rules: %u, digest %08x, as it should be on every host", v->cfg.ways,
+                   v->ways.rules, ib_ways_digest(&v->ways));
     }
     if (v->cfg.ib_disable) {
         doctor_say(DOCTOR_FAIL, "NCCL_IB_DISABLE", "unset it",

@@ -8,6 +8,7 @@
 #include "base/r2_conf_file.h"
 #include "nccl/r2_init_texts.h"
 #include "base/r2_log.h"
+#include "ib_transport/ib_way_file.h"
 
 #define OURS      "NCCL_R2_"
 #define NEAR_MISS 3
@@ -276,6 +277,16 @@ static void refused_say(struct values *v)
     }
 }
 
+/* As the plugin does when it has found NICs. */
+static void ways_read(struct values *v)
+{
+    char why[600];
+
+    if (ib_ways_load(&v->ways, v->cfg.ways, why, sizeof(why)) != 0) {
+        line_keep(v, why);
+    }
+}
+
 static void lock_read(struct values *v)
 {
     if (r2_conf_file_is_ours(v->lock_path)) {
@@ -319,6 +330,7 @@ struct values *values_read(const char *root)
             R2_SRC_PROFILE); /* one that cannot be read is the error of the options already */
     }
     refused_say(v);
+    ways_read(v);
     return v;
 }
 
@@ -332,5 +344,6 @@ void values_free(struct values *v)
     for (int i = 0; i < v->warns; i++) {
         free(v->warn[i]);
     }
+    ib_ways_free(&v->ways);
     free(v);
 }

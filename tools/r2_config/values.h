@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "base/r2_config.h"
+#include "ib_transport/ib_way.h"
 
 #define VALUES_ROWS  ((int)sizeof(((struct r2_config *)0)->source)) /* as many as there can be */
 #define VALUES_LINES 64
@@ -30,6 +31,7 @@ enum values_lock {
 
 struct values {
     struct r2_config cfg;
+    struct ib_ways ways;                                     /* of NCCL_R2_WAYS, with its file */
     struct values_offer offer[VALUES_ROWS][R2_SRC_LOCK + 1]; /* by row and enum r2_opt_source;
                                                                 [R2_SRC_DEFAULT] is empty */
     char lock_path[PATH_MAX];

@@ -111,6 +111,7 @@ struct ib_fact {
 struct ib_nics {
     const struct ib_verbs *v;
     const struct r2_config *cfg;
+    const struct ib_ways *ways; /* ib_way.h; const once the NICs are in use. NULL: the default */
     int count;
     struct ib_nic nic[IB_MAX_NICS];
     int device_count;

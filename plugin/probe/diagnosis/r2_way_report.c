@@ -29,12 +29,12 @@ static void print_addr(char *out, size_t room, const uint8_t gid[16], unsigned p
     snprintf(out, room, is_v4 ? "%s:%u" : "[%s]:%u", text, port);
 }
 
-void r2_way_flow(char out[R2_WAY_FLOW], unsigned way, const uint8_t gid[16],
-                 const uint8_t peer_gid[16])
+void r2_way_flow(char out[R2_WAY_FLOW], const struct ib_ways *ways, unsigned way,
+                 const uint8_t gid[16], const uint8_t peer_gid[16])
 {
     char from[R2_WAY_FLOW / 2], to[R2_WAY_FLOW / 2 - 1];
 
-    print_addr(from, sizeof(from), gid, ib_way_udp_port(ib_way_label(way, gid, peer_gid)));
+    print_addr(from, sizeof(from), gid, ib_way_udp_port(ib_way_label(ways, way, gid, peer_gid)));
     print_addr(to, sizeof(to), peer_gid, ROCE_PORT);
     snprintf(out, R2_WAY_FLOW, "%s>%s", from, to);
 }
@@ -88,8 +88,8 @@ static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t n
     struct ib_addr here;
 
     ib_nic_addr_get(&inst->nics, pair->nic, &here);
-    r2_way_flow(flow, way, here.gid, pair->far.addr.port.gid);
-    r2_way_flow(back, way, pair->far.addr.port.gid, here.gid);
+    r2_way_flow(flow, inst->nics.ways, way, here.gid, pair->far.addr.port.gid);
+    r2_way_flow(back, inst->nics.ways, way, pair->far.addr.port.gid, here.gid);
     snprintf(how, sizeof(how), "way-%u:silent,way-%u:ok", way, good);
     snprintf(evidence[0], sizeof(evidence[0]), "flow %s does not arrive, or", flow);
     snprintf(evidence[1], sizeof(evidence[1]), "flow %s back does not", back);

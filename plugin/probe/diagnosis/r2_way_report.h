@@ -10,16 +10,17 @@
 
 #define R2_WAY_FLOW 96 /* "[IPv6]:PORT>[IPv6]:4791" and its NUL */
 
+struct ib_ways;
 struct r2_subscriber;
 
 /* Subscribes to on_way. Allocates nothing. */
 extern const struct r2_subscriber r2_way_subscriber;
 
 /*
- * What a packet of way @way from the port with @gid to the one with @peer_gid carries, as
+ * What a packet of way @way of @ways from the port with @gid to the one with @peer_gid carries, as
  * "10.0.0.1:49155>10.0.0.2:4791": addresses and UDP ports of RoCE v2. Pure.
  */
-void r2_way_flow(char out[R2_WAY_FLOW], unsigned way, const uint8_t gid[16],
-                 const uint8_t peer_gid[16]);
+void r2_way_flow(char out[R2_WAY_FLOW], const struct ib_ways *ways, unsigned way,
+                 const uint8_t gid[16], const uint8_t peer_gid[16]);
 
 #endif

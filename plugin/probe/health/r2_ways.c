@@ -11,12 +11,23 @@
 #define AGAIN_NS  R2_MS(200)  /* one that lags is asked again: RC would repeat by time */
 #define CHANGE_NS R2_MS(1000) /* between two changes: congestion costs no more than that */
 
-unsigned r2_ways_count(struct r2_inst *inst, int nic)
+/* Ways that queue pairs of NIC @nic may take to one of the peer's, by @pair (NULL: there is none):
+ * 1 where it has no choice, or shall have none; the most that there may be to any port, until the
+ * peer has said which it is. */
+static unsigned ways_count(struct r2_inst *inst, int nic, const struct r2_pair *pair)
 {
     struct ib_addr addr;
 
+    if (pair && pair->ways.n) {
+        return pair->ways.n;
+    }
     ib_nic_addr_get(&inst->nics, nic, &addr);
-    return addr.link_layer == IBV_LINK_LAYER_ETHERNET ? (unsigned)inst->cfg.ways : 1;
+    return addr.link_layer == IBV_LINK_LAYER_ETHERNET ? ib_ways_most(inst->nics.ways, addr.gid) : 1;
+}
+
+static unsigned pair_count(const struct r2_pair *pair)
+{
+    return ways_count(pair->inst, pair->nic, pair);
 }
 
 unsigned r2_ways_pick(struct r2_comm *c, int p)
@@ -24,7 +35,7 @@ unsigned r2_ways_pick(struct r2_comm *c, int p)
     const struct ib_path *path = &c->conn.path[p];
     const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
     static const struct probe_ways none;
-    unsigned n = r2_ways_count(c->inst, path->nic), first;
+    unsigned n = ways_count(c->inst, path->nic, pair), first;
 
     first = path->way ? path->way : c->inst->probing.connections + (unsigned)p;
     return probe_ways_pick(pair ? &pair->ways.known : &none, n, first, c->inst->watch.clock);
@@ -40,7 +51,7 @@ void r2_ways_on_lost(struct r2_pair *pair, unsigned way)
 
 bool r2_ways_has_good(const struct r2_pair *pair)
 {
-    unsigned n = r2_ways_count(pair->inst, pair->nic);
+    unsigned n = pair_count(pair);
     unsigned way = probe_ways_pick(&pair->ways.known, n, 0, pair->inst->watch.clock);
 
     return way && !probe_ways_avoids(&pair->ways.known, way, pair->inst->watch.clock);
@@ -70,7 +81,7 @@ static void choose(struct r2_pair *pair, int lane, unsigned way)
 
 void r2_ways_begin_probe(struct r2_pair *pair)
 {
-    unsigned n = r2_ways_count(pair->inst, pair->nic);
+    unsigned n = pair_count(pair);
 
     pair->qp.two = n > 1 && !pair->ways.single;
     if (n < 2) {
@@ -98,6 +109,33 @@ static bool is_first(const struct r2_pair *pair)
                   : pair->qp.lane[0].qp && pair->qp.lane[0].qp->qp_num > pair->far.addr.qpn;
 }
 
+/*
+ * Both ends come to the same from the same wish: that was made, at an end that has not heard the
+ * other one yet, of more ways than there are between these two ports.
+ */
+static void wish_fold(struct r2_pair *pair)
+{
+    const uint8_t *gid = pair->far.addr.port.gid;
+    const struct ib_ways *ways = pair->inst->nics.ways;
+    struct probe_way_wish *ours = &pair->ways.wish;
+    struct ib_addr here;
+
+    ib_nic_addr_get(&pair->inst->nics, pair->nic, &here);
+    if (here.link_layer != IBV_LINK_LAYER_ETHERNET) {
+        pair->ways.n = 1;
+        return;
+    }
+    pair->ways.n = (uint8_t)ib_ways_count(ways, here.gid, gid);
+    for (int i = 0; i < PROBE_QP_LANES; i++) {
+        ours->way[i] = (uint8_t)ib_way_fold(ways, ours->way[i], here.gid, gid);
+    }
+    if (pair->ways.n == 1) {
+        pair->far.alt.qpn = 0; /* a second queue pair would go by the way of the first */
+    } else if (ours->way[1] == ours->way[0]) {
+        ours->way[1] = (uint8_t)(ours->way[0] % pair->ways.n + 1);
+    }
+}
+
 void r2_ways_on_wish(struct r2_pair *pair, const struct probe_way_wish *theirs)
 {
     struct probe_way_wish *ours = &pair->ways.wish;
@@ -107,6 +145,7 @@ void r2_ways_on_wish(struct r2_pair *pair, const struct probe_way_wish *theirs)
         ours->way[0] = theirs->way[0];
         ours->way[1] = theirs->way[1] ? theirs->way[1] : ours->way[1];
     }
+    wish_fold(pair);
 }
 
 void r2_ways_on_joined(struct r2_pair *pair)
@@ -164,7 +203,7 @@ static void on_silent(struct r2_pair *pair, int lane, uint64_t clock)
         ask_over(pair, lane, way, clock);
         return;
     }
-    next = lane_next(pair, lane, r2_ways_count(pair->inst, pair->nic));
+    next = lane_next(pair, lane, pair_count(pair));
     if (!probe_ways_avoids(&pair->ways.known, next, clock)) {
         ask_over(pair, lane, next, clock); /* else no other is any better */
     }

@@ -18,14 +18,13 @@ struct r2_pair_ways {
     struct probe_ways known;
     struct probe_way_wish wish; /* the ways of the probe's queue pairs, as soon as they are
                                    connected; turn 0: not chosen */
-    uint8_t silent;             /* both were, and the pair was given up */
-    uint8_t single;             /* a second queue pair could not be connected: it does without */
-    uint8_t suspect;            /* a way to be asked next; 0: none */
-    uint64_t next_at;           /* the probe's ways are not changed before */
+    uint8_t n;        /* how many there are, since the peer said where its NIC is; 0: not known */
+    uint8_t silent;   /* both were, and the pair was given up */
+    uint8_t single;   /* a second queue pair could not be connected: it does without */
+    uint8_t suspect;  /* a way to be asked next; 0: none */
+    uint64_t next_at; /* the probe's ways are not changed before */
 };
 
-/* Ways that queue pairs of NIC @nic may take: 1 where it has no choice, or shall have none. */
-unsigned r2_ways_count(struct r2_inst *inst, int nic);
 /* R: the way of path @p's next incarnation; its last one took path->way, 0 if it is the first. */
 unsigned r2_ways_pick(struct r2_comm *c, int p);
 /* A path over the pair by @way has lost its tail: it is avoided, and the pair's probe asks it. */
@@ -35,7 +34,11 @@ bool r2_ways_has_good(const struct r2_pair *pair);
 /* The pair's queue pairs are about to be made: which ways this end wants for them. Others than
  * before where nothing was answered. */
 void r2_ways_begin_probe(struct r2_pair *pair);
-/* The peer's queue pairs, pair->far.addr, are about to be connected; what that end wants. */
+/*
+ * The peer's queue pairs, pair->far.addr, are about to be connected; what that end wants. Now it is
+ * known how many ways there are between the two ports, and pair->far.alt.qpn becomes 0 where that
+ * is one.
+ */
 void r2_ways_on_wish(struct r2_pair *pair, const struct probe_way_wish *theirs);
 /* They are connected, or the first of them is. */
 void r2_ways_on_joined(struct r2_pair *pair);

@@ -494,18 +494,18 @@ START_TEST(labels_of_ways)
 {
     uint8_t a[16] = {0xfe, 0x80, [15] = 1}, b[16] = {0xfe, 0x80, [15] = 2};
 
-    ck_assert_uint_eq(ib_way_label(0, a, b), 0);
-    ck_assert_uint_eq(ib_way_label(IB_WAYS_MAX + 1, a, b), 0);
+    ck_assert_uint_eq(ib_way_label(NULL, 0, a, b), 0);
+    ck_assert_uint_eq(ib_way_label(NULL, IB_WAYS_MAX + 1, a, b), 0);
     ck_assert_uint_eq(ib_way_udp_port(0), 0);
     for (int i = 0; i < 256; i++) {
-        uint32_t low = ib_way_label(1, a, b);
+        uint32_t low = ib_way_label(NULL, 1, a, b);
 
         b[14] = (uint8_t)i;
-        low = ib_way_label(1, a, b);
+        low = ib_way_label(NULL, 1, a, b);
         for (unsigned way = 1; way <= IB_WAYS_MAX; way++) {
-            uint32_t label = ib_way_label(way, a, b);
+            uint32_t label = ib_way_label(NULL, way, a, b);
 
-            ck_assert_uint_eq(label, ib_way_label(way, b, a));
+            ck_assert_uint_eq(label, ib_way_label(NULL, way, b, a));
             ck_assert_uint_eq(label ^ low, way - 1);
             ck_assert(label > 0 && label <= 0x3fff);
             ck_assert_uint_eq(ib_way_udp_port(label), 0xc000 | label);

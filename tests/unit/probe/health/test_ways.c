@@ -1,50 +1,11 @@
 /* Fabrics with several ways between two NICs, of which one swallows or loses packets: the NICs are
  * well, and stay (docs/health.md, "Ways"). */
-#include "tests/unit/watch_rig.h"
+#include "tests/unit/ways_rig.h"
 
 #include <errno.h>
 
 #include "plugin/probe/diagnosis/r2_way_report.h"
 #include "plugin/probe/health/r2_load.h"
-#include "tests/fabric/inproc/fab_inproc.h"
-#include "tests/fabric/verbs/fab_ibv.h"
-
-#define SPINES 8
-
-static void fabric(int nics, enum fab_hash hash, const char *const *options)
-{
-    struct fab_desc desc;
-    char err[128];
-
-    ck_assert_msg(fab_desc_init(&desc, 2, nics, 0, RIG_US, err, sizeof(err)) == 0, "%s", err);
-    desc.spines = SPINES;
-    desc.hash = hash;
-    rig = rig_create_desc(&desc, options);
-}
-
-/* One connection, whose first path takes way @first + 1. */
-static void join(unsigned first)
-{
-    rig->side[1].inst->probing.connections = first;
-    rig_connect(rig, 0, 0);
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
-}
-
-static const char *const quiet[] = {QUIET_RC, NULL};
-
-static int spine_of(int side, int p)
-{
-    return fab_inproc_way(rig->f, fab_ibv_qp(rig->side[side].comm->conn.path[p].qp));
-}
-
-static void spine(int k, const char *what)
-{
-    char text[64], err[128];
-
-    snprintf(text, sizeof(text), "rail 0 spine %d %s", k, what);
-    ck_assert_msg(fab_inproc_fault(rig->f, text, err, sizeof(err)) == 0, "%s", err);
-}
 
 /* What each end says of ways, and where the one that it says is silent leads. */
 static struct {
@@ -116,17 +77,6 @@ static int one_said(struct rig *r)
 static uint64_t dropped(int k)
 {
     return fab_inproc_spine(rig->f, 0, k)->dropped;
-}
-
-static uint64_t burst(int n)
-{
-    for (int k = 0; k < n; k++) {
-        recv_post(k, BIG);
-    }
-    for (int k = 0; k < n; k++) {
-        send_post(k, BIG);
-    }
-    return finish(n, BIG, 10 * RIG_S);
 }
 
 static int all_up(struct rig *r)
@@ -237,11 +187,11 @@ START_TEST(the_flow_is_named)
             continue;
         }
         ck_assert_uint_eq(said[s].way, 3);
-        r2_way_flow(flow, 3, addr[s].gid, addr[!s].gid);
+        r2_way_flow(flow, NULL, 3, addr[s].gid, addr[!s].gid);
         snprintf(want, sizeof(want), "flow %s does not arrive, or", flow);
         ck_assert_str_eq(said[s].line[0], want);
         ck_assert_ptr_nonnull(strstr(flow, ">"));
-        r2_way_flow(flow, 3, addr[!s].gid, addr[s].gid);
+        r2_way_flow(flow, NULL, 3, addr[!s].gid, addr[s].gid);
         snprintf(want, sizeof(want), "flow %s back does not", flow);
         ck_assert_str_eq(said[s].line[1], want);
     }
@@ -259,15 +209,15 @@ START_TEST(a_flow_in_words)
                                        0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc}};
     char flow[R2_WAY_FLOW], want[R2_WAY_FLOW];
 
-    r2_way_flow(flow, 1, v4[0], v4[1]);
+    r2_way_flow(flow, NULL, 1, v4[0], v4[1]);
     snprintf(want, sizeof(want), "10.0.0.1:%u>192.168.200.254:4791",
-             ib_way_udp_port(ib_way_label(1, v4[1], v4[0])));
+             ib_way_udp_port(ib_way_label(NULL, 1, v4[1], v4[0])));
     ck_assert_str_eq(flow, want);
-    r2_way_flow(flow, 8, v6[0], v6[1]);
+    r2_way_flow(flow, NULL, 8, v6[0], v6[1]);
     snprintf(want, sizeof(want),
              "[fd00:1234:5678:9abc:def0:1234:5678:9abc]:%u>"
              "[fe80:1234:5678:9abc:def0:1234:5678:9abc]:4791",
-             ib_way_udp_port(ib_way_label(8, v6[0], v6[1])));
+             ib_way_udp_port(ib_way_label(NULL, 8, v6[0], v6[1])));
     ck_assert_str_eq(flow, want); /* whole */
 }
 END_TEST

@@ -26,7 +26,7 @@ max_len() {
     case $1 in
     options) echo 4096 ;;
     faulttext) echo 512 ;;
-    ring | imm | oob) echo 1024 ;;
+    ring | imm | oob | ways) echo 1024 ;;
     *) echo 400 ;; # a program of about 100 steps
     esac
 }

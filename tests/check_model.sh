@@ -56,6 +56,15 @@ large groups-window failover - NM=4 W=4 G=2 CUT=1 LAZY
 full groups-return failover - NM=4 W=2 G=2 CUT=1 LAZY NL=3
 deep soft-both-return-two-faults failover - NM=2 W=1 NL=4 F=2 SOFT_R SOFT_S ACCOUNT
 deep soft-both-window failover - NM=2 W=2 CUT=1 SOFT_R SOFT_S ACCOUNT
+full ways failover - NM=2 W=2 CUT=1 NL=3 FD=1 WAYS
+full ways-soft failover - NM=2 W=1 NL=3 FD=1 SOFT_R WAYS
+full ways-twice failover - NM=2 W=1 NL=4 F=2 FD=1 WAYS
+full ways-watchdogs failover - NM=2 W=1 NL=3 FD=1 WATCH WAYS
+full ways-sender-nic failover - NM=2 W=1 NL=3 FS=1 WATCH WAYS
+full ways-accounting failover - NM=2 W=1 NL=3 FD=1 ACCOUNT WAYS
+full ways-adaptive failover - NM=2 W=1 NL=3 FD=1 ADAPTIVE=3 WAYS
+full ways-ack-flush failover - NM=2 W=1 NL=3 FD=1 FLUSH WAYS
+acyclic no-cycle-ways failover - NM=2 W=1 NL=3 FD=1 WAYS
 full without-second-ack failover - NM=3 W=2 CUT=3 NO_ACK_AGAIN
 full one-ring failover - NM=3 W=2 NL=3 RINGS=3
 large one-ring-two-faults failover - NM=2 W=1 NL=4 F=2 RINGS=3
@@ -193,6 +202,8 @@ fails live-parts-less-present-ledger failover ghost_write NO_LIVE_LEDGER SOFT_R 
 fails reach-replay failover it_happens REACH_REPLAY
 fails reach-overlap failover it_happens REACH_OVERLAP NP=3 F=2
 fails reach-return failover it_happens REACH_RETURN NL=3
+fails reach-death-behind-a-way failover it_happens REACH_DEATH NL=3 FD=1 WAYS
+fails reach-death-under-the-next failover it_happens REACH_DEATH_NEXT NL=3 FD=1 WAYS
 fails reach-hold failover it_happens REACH_HOLD SOFT_R
 fails reach-free failover it_happens REACH_FREE W=2 SOFT_R WORD
 fails reach-loss failover it_happens REACH_LOSS ACCOUNT F=0 FD=1

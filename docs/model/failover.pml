@@ -80,6 +80,20 @@ inline accept(q, l)
 #endif
 }
 
+#ifdef WAYS
+/* With all lives of path l, those that its ways broke before as well. */
+inline nic_dies(l)
+{
+    idx = l;
+    do
+    :: idx < NL && rSt[idx] != NONE -> broke[idx] = 1; gone[idx] = 1; idx = idx + NP
+    :: idx < NL && rSt[idx] == NONE -> idx = idx + NP
+    :: else -> break
+    od;
+    idx = 0
+}
+#endif
+
 #define ENDED(l) (rSt[l] == FENCED && rSettled[l] && !R_SOFT(l))
 #define AT_REST(l) (((rSt[l] == sSt[l] && (sSt[l] == UP || sSt[l] == NONE)) || (ENDED(l) && S_FENCED(l) && sSettled[l] && !S_SOFT(l)) || \
                      (IS_NEXT(l) && (ENDED(l) || REFUSED(l)) && sSt[l] == NONE && !S_MAY_OPEN(l))) && !fab[l] && !nic[l] && !mem[l] && REST_QUIET(l))
@@ -161,8 +175,12 @@ proctype Life(byte l)
         lostCtl[l] = 1
 #endif
        }
-#if FD > 0
+#ifdef WAYS
+    :: d_step { nicDeaths > 0 && l < NP && !gone[l] && ANOTHER_NIC -> SEEN_DEATH(l); nic_dies(l); nicDeaths-- }
+#elif FD > 0
     :: d_step { deaths > 0 && !broke[l] && rSt[l] != NONE && ANOTHER -> broke[l] = 1; dead[l] = 1; deaths-- }
+#endif
+#if FD > 0
     :: atomic {
         dead[l] && (nic[l] || mem[l] || LOSES_MORE(l)) ->
         d_step { SEEN_LOSS(l); nic[l] = 0; mem[l] = 0; lose_more(l) } /* in memory without a completion is the same to R */
@@ -171,7 +189,9 @@ proctype Life(byte l)
 #endif
 
 #if FS > 0
+#ifndef WAYS
     :: d_step { sDeaths > 0 && !broke[l] && rSt[l] != NONE && ANOTHER -> broke[l] = 1; sDead[l] = 1; sDeaths-- }
+#endif
     :: d_step { sDead[l] && (ctsFab[l] || ackFab[l]) -> ctsFab[l] = 0; ackFab[l] = 0 } /* R holds them for confirmed */
     /* P15: S asks for a CTS that does not come, for an acknowledgement of what it has posted; R says it again on all paths */
 #ifndef NO_WANT
@@ -329,7 +349,7 @@ proctype Life(byte l)
 
 #if NL > NP
     /* a new life of the path (P23, P24): OPEN, OPEN_OK, OPEN_UP. Either end may give it up */
-    :: d_step { IS_NEXT(l) && rSt[l] == NONE && !R_GONE && R_MAY_OPEN(l) && R_TAKES_BACK(l) -> rSt[l] = OPENING FIRST_RECORD(l) }
+    :: d_step { IS_NEXT(l) && rSt[l] == NONE && !R_GONE && R_MAY_OPEN(l) && R_TAKES_BACK(l) -> rSt[l] = OPENING FIRST_RECORD(l) BORN(l) }
     :: d_step { IS_NEXT(l) && sSt[l] == NONE && rSt[l] != NONE && S_MAY_OPEN(l) -> sSettled[PREV(l)] = 1; sSt[l] = OPENING CLEAR_RING(l) }
     :: atomic {
         rSt[l] == OPENING && sSt[l] != NONE ->

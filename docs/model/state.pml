@@ -60,7 +60,8 @@
  * the paths are alike). GPU (R's buffers are memory of a GPU, P17), FLUSH (and NCCL_R2_ACK=flush, P34), BAD_RECORD (a fault may be an
  * immediate without its size record), READ_FAULT (... or a NIC of R's that reads no more), DRAIN (path 0 is drained, P24), GIVE_UP (an end
  * without a path gives up, P22), ABORT (NCCL aborts at these ends at any time, P27), RINGS (bits: the lives of a path share 1 the ring at
- * S, 2 the word for acknowledgements, P12), WORD (what S says of a dead life may be heard, P35). NO_...: a rule switched off; LET_GHOSTS: ghost writes are not looked at.
+ * S, 2 the word for acknowledgements, P12), WORD (what S says of a dead life may be heard, P35),
+ * WAYS (the lives of a path go over one NIC, each by a way of its own: faults strike a life, deaths all lives of a path; FD or FS, not both). NO_...: a rule switched off; LET_GHOSTS: ghost writes are not looked at.
  */
 
 #if NM > 4
@@ -130,6 +131,15 @@ byte deaths = FD;
 #if FS > 0
 bool sDead[NL];
 byte sDeaths = FS;
+#endif
+#ifdef WAYS
+#if FD > 0
+#define gone dead
+#define nicDeaths deaths
+#else
+#define gone sDead
+#define nicDeaths sDeaths
+#endif
 #endif
 byte faults = F;
 #if FD > 0 || defined(SOFT_R) || defined(ACCOUNT) || defined(NO_MARKERS) || defined(NIC_DELAY) || defined(GPU)

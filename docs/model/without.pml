@@ -232,8 +232,23 @@
 #else
 #define LIVES_ON(x) (x < NL && x != l && !broke[x] && (x < NP || (rSt[x] == UP && sSt[x] == UP)))
 #endif
+#ifdef WAYS
+#define ELSEWHERE(x) (x % NP != l && LIVES_ON(x))
+#if NL > 3
+#define ANOTHER_NIC (ELSEWHERE(0) || ELSEWHERE(1) || ELSEWHERE(2) || ELSEWHERE(3) || (CAN_RETURN && (NL - 1) % NP != l))
+#else
+#define ANOTHER_NIC (ELSEWHERE(0) || ELSEWHERE(1) || ELSEWHERE(2) || (CAN_RETURN && (NL - 1) % NP != l))
+#endif
+#define BORN(l) ; broke[l] = gone[PREV(l)]; gone[l] = gone[PREV(l)] /* on a NIC that is dead by then */
+#else
+#define BORN(l)
+#endif
 #if NL == NP
 #define CAN_RETURN 0
+#elif defined(WAYS) && defined(WATCH) /* likewise: what breaks last does not end */
+#define CAN_RETURN 0
+#elif defined(WAYS)
+#define CAN_RETURN (rSt[NL - 1] == NONE && !gone[(NL - 1) % NP])
 #elif defined(WATCH) && NP == 2 && NL == 4 /* the last path does not end by silence: it is the other one that must return */
 #define CAN_RETURN (l < NP && rSt[3 - l] < DOWN && sSt[3 - l] < DOWN && !broke[3 - l])
 #else
@@ -285,6 +300,13 @@
 #define SEEN_LOSS(l) assert(it_happens || !cqe[l])
 #else
 #define SEEN_LOSS(l) skip
+#endif
+#ifdef REACH_DEATH          /* a NIC dies under a life whose way is broken, with what it has acknowledged there */
+#define SEEN_DEATH(l) assert(it_happens || !broke[l] || !nic[l])
+#elif defined(REACH_DEATH_NEXT) /* ... under one that came after a way broke */
+#define SEEN_DEATH(l) assert(it_happens || l + NP >= NL || !nic[l + NP])
+#else
+#define SEEN_DEATH(l) skip
 #endif
 #ifdef REACH_HALF           /* a driver takes the data of a part and refuses its record */
 #define SEEN_HALF(l) assert(it_happens);

@@ -38,8 +38,7 @@ static unsigned port_of(unsigned way, const char *from, const char *to)
     }
     gid_of(gid[0], from);
     gid_of(gid[1], to);
-    ck_assert_uint_eq(ib_way_label(&w, way, gid[0], gid[1]),
-                      ib_way_label(&w, way, gid[1], gid[0]));
+    ck_assert_uint_eq(ib_way_label(&w, way, gid[0], gid[1]), ib_way_label(&w, way, gid[1], gid[0]));
     return ib_way_udp_port(ib_way_label(&w, way, gid[0], gid[1]));
 }
 
@@ -125,43 +124,43 @@ END_TEST
 
 /* What is wrong is named, with its line. */
 static const struct {
-        const char *text;
-        unsigned line;
-        const char *why;
-    } wrong[] = {
-        {"", 0, "no rule"},
-        {"# nothing\n\n", 0, "no rule"},
-        {"10.0.0.1\n", 1, "a source without a destination"},
-        {"\n10.0.0.1 10.0.0.2 # 50000\n", 2, "no port"},
-        {"* * 80", 1, "'80': expected a port of 49152 to 65535"},
-        {"* * 49151", 1, "'49151': expected a port"},
-        {"* * 65536", 1, "'65536': expected a port"},
-        {"* * 50000-49999", 1, "'50000-49999': expected a port"},
-        {"* * 50000-", 1, "'50000-': expected"},
-        {"* * -50000", 1, "'-50000': expected"},
-        {"* * 0x50000", 1, "'0x50000': expected"},
-        {"* * 4294967295", 1, "expected a port"},
-        {"* * 50000 50000", 1, "port 50000 twice"},
-        {"* * 50000 49999-50001", 1, "port 50000 twice"},
-        {"* * 50000-50016", 1, "more than 16 ports"},
-        {"* * 50000-65535", 1, "more than 16 ports"},
-        {"* 10.0.0.300 50000", 1, "'10.0.0.300' is no address"},
-        {"*/0 * 50000", 1, "'*/0' is no address"},
-        {"10.0.0.0/33 * 50000", 1, "'10.0.0.0/33': expected 0 to 32 bits"},
-        {"10.0.0.0/ * 50000", 1, "'10.0.0.0/': expected 0 to 32 bits"},
-        {"10.0.0.0/-1 * 50000", 1, "expected 0 to 32 bits"},
-        {"10.0.0.0/8/8 * 50000", 1, "expected 0 to 32 bits"},
-        {"fd00::/129 * 50000", 1, "'fd00::/129': expected 0 to 128 bits"},
-        {"10.0.1.5/24 * 50000", 1, "'10.0.1.5/24' has bits set beyond its first 24"},
-        {"fd00::1/64 * 50000", 1, "'fd00::1/64' has bits set"},
-        {"mlx5_0 * 50000", 1, "'mlx5_0' is no address"},
-        {"a\001b\377 * 50000", 1, "'a?b?' is no address"},
-        {"* * 50000\n10.0.0.1 * 50001\n* 10.0.0.1 50002\n", 3, "the same two ends as in line 2"},
-        {"* * 50000\n* * 50001", 2, "the same two ends as in line 1"},
-        {"0000000000000000000000000000000000000000000000000000000000000000000000000001 * 50000", 1,
-         "is no address"},
-        {"* * 0000000000000000000000000000000000000000000000000000000000000000000000050000", 1,
-         "expected a port"},
+    const char *text;
+    unsigned line;
+    const char *why;
+} wrong[] = {
+    {"", 0, "no rule"},
+    {"# nothing\n\n", 0, "no rule"},
+    {"10.0.0.1\n", 1, "a source without a destination"},
+    {"\n10.0.0.1 10.0.0.2 # 50000\n", 2, "no port"},
+    {"* * 80", 1, "'80': expected a port of 49152 to 65535"},
+    {"* * 49151", 1, "'49151': expected a port"},
+    {"* * 65536", 1, "'65536': expected a port"},
+    {"* * 50000-49999", 1, "'50000-49999': expected a port"},
+    {"* * 50000-", 1, "'50000-': expected"},
+    {"* * -50000", 1, "'-50000': expected"},
+    {"* * 0x50000", 1, "'0x50000': expected"},
+    {"* * 4294967295", 1, "expected a port"},
+    {"* * 50000 50000", 1, "port 50000 twice"},
+    {"* * 50000 49999-50001", 1, "port 50000 twice"},
+    {"* * 50000-50016", 1, "more than 16 ports"},
+    {"* * 50000-65535", 1, "more than 16 ports"},
+    {"* 10.0.0.300 50000", 1, "'10.0.0.300' is no address"},
+    {"*/0 * 50000", 1, "'*/0' is no address"},
+    {"10.0.0.0/33 * 50000", 1, "'10.0.0.0/33': expected 0 to 32 bits"},
+    {"10.0.0.0/ * 50000", 1, "'10.0.0.0/': expected 0 to 32 bits"},
+    {"10.0.0.0/-1 * 50000", 1, "expected 0 to 32 bits"},
+    {"10.0.0.0/8/8 * 50000", 1, "expected 0 to 32 bits"},
+    {"fd00::/129 * 50000", 1, "'fd00::/129': expected 0 to 128 bits"},
+    {"10.0.1.5/24 * 50000", 1, "'10.0.1.5/24' has bits set beyond its first 24"},
+    {"fd00::1/64 * 50000", 1, "'fd00::1/64' has bits set"},
+    {"mlx5_0 * 50000", 1, "'mlx5_0' is no address"},
+    {"a\001b\377 * 50000", 1, "'a?b?' is no address"},
+    {"* * 50000\n10.0.0.1 * 50001\n* 10.0.0.1 50002\n", 3, "the same two ends as in line 2"},
+    {"* * 50000\n* * 50001", 2, "the same two ends as in line 1"},
+    {"0000000000000000000000000000000000000000000000000000000000000000000000000001 * 50000", 1,
+     "is no address"},
+    {"* * 0000000000000000000000000000000000000000000000000000000000000000000000050000", 1,
+     "expected a port"},
 };
 #define WRONG (int)(sizeof(wrong) / sizeof(wrong[0]))
 
@@ -201,8 +200,8 @@ END_TEST
 START_TEST(digest_is_of_what_rules_say)
 {
     static const char *const text[] = {
-        "* * 50000 50001",   "*  *  50000-50001 # the same",     "* * 50001 50000",
-        "* 10.0.0.1 50000 50001", "10.0.0.0/8 * 50000 50001", "* * 50000\n10.0.0.1 * 50001",
+        "* * 50000 50001",        "*  *  50000-50001 # the same", "* * 50001 50000",
+        "* 10.0.0.1 50000 50001", "10.0.0.0/8 * 50000 50001",     "* * 50000\n10.0.0.1 * 50001",
     };
     uint32_t digest[6];
 
@@ -224,8 +223,8 @@ START_TEST(values)
         const char *text;
         int rc;
         unsigned n;
-    } value[] = {{"8", 0, 8},     {"1", 0, 1},   {"16", 0, 16},  {"off", 0, 1}, {"OFF", 0, 1},
-                 {"", 0, 8},      {"0", -1, 0},  {"17", -1, 0},  {"-1", -1, 0}, {"8 ", -1, 0},
+    } value[] = {{"8", 0, 8},     {"1", 0, 1},   {"16", 0, 16},  {"off", 0, 1},   {"OFF", 0, 1},
+                 {"", 0, 8},      {"0", -1, 0},  {"17", -1, 0},  {"-1", -1, 0},   {"8 ", -1, 0},
                  {"many", -1, 0}, {"on", -1, 0}, {"008", -1, 0}, {"ports", -1, 0}};
     struct r2_config cfg;
     const char *path;

@@ -246,7 +246,8 @@ START_TEST(files_that_differ)
         made[s] = rig->side[s].inst->probing.inc;
     }
     ck_assert_uint_eq(warned.policy, 2);
-    ck_assert_uint_eq(warned.policy_file, (apart[_i].text[0] != NULL) + (apart[_i].text[1] != NULL));
+    ck_assert_uint_eq(warned.policy_file,
+                      (apart[_i].text[0] != NULL) + (apart[_i].text[1] != NULL));
     ck_assert_uint_eq(warned.file, 0);
     for (int i = 0; i < 20; i++) {
         messages(2, BIG);

@@ -80,6 +80,7 @@ enum soak_kind {
     SOAK_MEND,     /* up, unhang, heal or restore: the end of one of those above */
     SOAK_STOP,     /* of a process, and on again */
     SOAK_KILLED,
+    SOAK_SPINE, /* one of the ways between the NICs of a rail */
     SOAK_KINDS
 };
 #define SOAK_BIT(kind) (1u << (kind))
@@ -89,8 +90,9 @@ struct soak_fault {
     enum soak_kind kind;
     char text[40];  /* for the fabric; empty: for process @proc */
     int proc, cont; /* SOAK_STOP: @cont ends it */
-    int host, nic;  /* -1: all */
-    int breaks;     /* a path over this NIC may go down, of a cut: one between the two */
+    int host, nic;  /* -1: all; of a spine: the rail */
+    int breaks;     /* a path over this NIC may go down, of a cut: one between the two, of a spine:
+                       one of its rail */
     int after;      /* fault it waits for, -1: none */
     uint32_t done;  /* else so many messages received; 0: before the processes start */
     uint64_t delay; /* ns after that */
@@ -117,6 +119,7 @@ struct soak_plan {
     int quiet; /* nothing in the schedule may take a path down */
     int procs, hosts, nics, comms, laps, conns;
     int crossrail, safe_rail, nap_us, flush;
+    int spines;    /* ways between two NICs of a rail; 0: one */
     int reorder;   /* adaptive routing: plain writes of a queue pair overtake each other */
     uint64_t rate; /* bytes per second, 0: none */
     int give_up_ms;
@@ -169,6 +172,7 @@ void soak_faults_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int
 void soak_rounds_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int rounds);
 void soak_all_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int back);
 void soak_grey_draw(struct soak_plan *p, struct fab_rng *r, int count);
+void soak_spines_draw(struct soak_plan *p, struct fab_rng *r, int count);
 void soak_stops_draw(struct soak_plan *p, struct fab_rng *r, int count, int most_ms);
 void soak_kill_draw(struct soak_plan *p, struct fab_rng *r);
 
@@ -208,6 +212,7 @@ struct soak_board {
     _Atomic uint32_t over;    /* every fault has been injected */
     _Atomic uint32_t through; /* the traffic is over: what waits for messages comes now */
     _Atomic uint32_t touched[SOAK_HOSTS]; /* NICs that something has happened to */
+    _Atomic uint32_t ways;                /* rails of which a spine has been broken */
     _Atomic uint32_t cut[SOAK_HOSTS][SOAK_NICS]
                         [SOAK_HOSTS]; /* from a NIC to those of a host: so has to what is between */
     _Atomic int32_t killed;           /* process, -1 */

@@ -122,6 +122,16 @@ static void draw_crowd(struct soak_plan *p, struct fab_rng *r)
     }
 }
 
+/* Several ways between the NICs of a rail, of which one fails: the NICs are well, and stay. */
+static void draw_ways(struct soak_plan *p, struct fab_rng *r)
+{
+    p->spines = 8;
+    soak_spines_draw(p, r, (int)soak_pick(r, 1, 4));
+    if (soak_pct(r, 40)) {
+        soak_faults_draw(p, r, LINK | SILENT, 1, 0);
+    }
+}
+
 const struct soak_class soak_classes[] = {
     {"calm", "no fault: pauses, groups, late set-ups", draw_calm, 0},
     {"noise", "loss, corruption, duplicates, delay, low rates: no path may go down", draw_noise, 0},
@@ -147,5 +157,7 @@ const struct soak_class soak_classes[] = {
     {"crowd",
      "four processes, each NIC used by all of them and by every NIC of the other host: no path may go down",
      draw_crowd, 0},
+    {"ways", "one of eight ways between two NICs is silent, loses packets or is down", draw_ways,
+     1},
 };
 const int soak_class_count = sizeof(soak_classes) / sizeof(soak_classes[0]);

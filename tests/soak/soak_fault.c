@@ -40,6 +40,7 @@ static const struct {
     [SOAK_MEND] = {"mended", NULL, 0},
     [SOAK_STOP] = {"stop", NULL, 0},
     [SOAK_KILLED] = {"kill", NULL, 0},
+    [SOAK_SPINE] = {"spine", "restore", 1},
 };
 
 const char *soak_kind_name(int kind)
@@ -163,7 +164,8 @@ static enum soak_kind kind_draw(struct fab_rng *r, uint32_t mask)
     int k;
 
     do {
-        k = (int)(fab_rng_next(r) % SOAK_KINDS);
+        k = (int)(fab_rng_next(r) %
+                  SOAK_SPINE); /* which is drawn by itself, as what is behind it */
     } while (!(mask & SOAK_BIT(k)));
     return (enum soak_kind)k;
 }
@@ -343,6 +345,35 @@ void soak_grey_draw(struct soak_plan *p, struct fab_rng *r, int count)
         text_compose(f, what);
         f->done = (uint32_t)soak_pick(r, 1, p->total * 7 / 10);
         mend_draw(p, r, f, 40, alone);
+    }
+}
+
+/*
+ * One of the ways of a rail at a time, the safe one's as well: the NICs live, and what was on that
+ * way goes on over another. All are silent, or lose some, or are down, half of them for a while.
+ */
+void soak_spines_draw(struct soak_plan *p, struct fab_rng *r, int count)
+{
+    static const char *const what[] = {"blackhole", "blackhole", "blackhole", "loss 3%", "down"};
+    uint32_t rails = 0;
+
+    for (int i = 0; i < count; i++) {
+        int rail = (int)(fab_rng_next(r) % (unsigned)p->nics),
+            k = (int)(fab_rng_next(r) % (unsigned)p->spines), at = p->nfaults;
+        struct soak_fault *f;
+
+        if ((rails >> rail & 1) || (f = soak_fault_add(p, SOAK_SPINE, -1, rail)) == NULL) {
+            continue;
+        }
+        rails |= 1u << rail;
+        snprintf(f->text, sizeof(f->text), "rail %d spine %d %s", rail, k,
+                 what[fab_rng_next(r) % (sizeof(what) / sizeof(what[0]))]);
+        f->done = (uint32_t)soak_pick(r, 1, p->total * 7 / 10);
+        f->delay = fab_rng_upto(r, 5 * SOAK_MS);
+        if (soak_pct(r, 50) &&
+            (f = follow(p, &p->fault[at], SOAK_MEND, "", soak_pick(r, SOAK_MS, 500 * SOAK_MS)))) {
+            snprintf(f->text, sizeof(f->text), "rail %d spine %d restore", rail, k);
+        }
     }
 }
 

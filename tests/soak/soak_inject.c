@@ -106,6 +106,41 @@ static int arrived(const struct fab_fault *f, int h, int n, uint32_t times)
     return times >= least && times <= most;
 }
 
+/* Whether what  says of a spine is so now. */
+static int spine_has(const struct soak_injector *in, const struct fab_fault *f)
+{
+    struct seg_rail *rail = &in->map->seg->rail[f->nic];
+    uint64_t bit = 1ull << f->spine;
+    int silent = (atomic_load(&rail->blackhole) & bit) != 0,
+        down = (atomic_load(&rail->down) & bit) != 0;
+    uint32_t loss = atomic_load(&rail->loss_ppm[f->spine]);
+
+    switch (f->kind) {
+    case FAB_FAULT_BLACKHOLE:
+        return silent;
+    case FAB_FAULT_DOWN:
+        return down;
+    case FAB_FAULT_LOSS:
+        return loss == f->value;
+    default:
+        return !silent && !down && loss == 0;
+    }
+}
+
+/* -1 when it is not there. */
+static int spine_inject(struct soak_injector *in, const struct fab_fault *f)
+{
+    if (seg_fault_apply(in->map, f, in->why, sizeof(in->why)) != 0) {
+        return -1;
+    }
+    if (!spine_has(in, f)) {
+        snprintf(in->why, sizeof(in->why), "rail %d spine %d is not as it was to be", f->nic,
+                 f->spine);
+        return -1;
+    }
+    return 0;
+}
+
 /* Into the segment, and into the files that stand for /sys; -1 when it did not arrive at every NIC
  * that it names. */
 static int fabric_inject(struct soak_injector *in, const struct soak_fault *fault)
@@ -116,6 +151,10 @@ static int fabric_inject(struct soak_injector *in, const struct soak_fault *faul
 
     if (fab_fault_parse(fault->text, &f, in->why, sizeof(in->why)) != 0) {
         return -1;
+    }
+    if (f.at == FAB_AT_SPINE) {
+        atomic_fetch_or(&in->b->ways, 1u << f.nic);
+        return spine_inject(in, &f);
     }
     if (fault->breaks) {
         touch(in, &f);

@@ -13,6 +13,21 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char last_warn[1024];
 
+/* Whether a spine between NIC  and one of those in  was broken: of their rail, of two rails
+ * the lower one (fab_spine.h). */
+static int is_by_spine(unsigned nic, uint32_t far)
+{
+    uint32_t ways = atomic_load(&soak_rank.board->ways);
+
+    for (unsigned k = 0; k < SOAK_NICS; k++) {
+        if ((far >> k & 1) && (k == nic || soak_rank.plan->crossrail) &&
+            (ways >> (k < nic ? k : nic) & 1)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /*
  * "send 3 h0/fab1 -> h1 path 2 life 1 UP -> DOWN: WHY, local NIC fab2, remote NIC 1", or "WHY on
  * fab2": was neither of them ever touched, nor what is between? Behind a completion the remote NIC
@@ -49,7 +64,7 @@ static int is_false(const char *text)
     }
     return !(atomic_load(&b->touched[soak_rank.host]) >> local & 1) &&
            !(atomic_load(&b->touched[host]) & far) &&
-           !(atomic_load(&b->cut[soak_rank.host][local][host]) & far);
+           !(atomic_load(&b->cut[soak_rank.host][local][host]) & far) && !is_by_spine(local, far);
 }
 
 /* Whether NIC @nic of host @h was cut from some NIC of every other host: nobody can tell that from
@@ -99,14 +114,16 @@ static int is_wrong(const struct mx_verdict *v)
 {
     int named =
         v->host >= 0 && v->host < soak_rank.plan->hosts && v->nic >= 0 && v->nic < SOAK_NICS;
+    uint32_t far = v->far_nic >= 0 && v->far_nic < SOAK_NICS ? 1u << v->far_nic : ~0u;
 
     switch (v->blame) {
     case MX_NIC:
     case MX_LINK:
         return !named || !(is_hurt(v->host, v->nic) || is_cut_off(v->host, v->nic));
     case MX_PATH:
+    case MX_WAY:
         return !named || !(is_hurt(v->host, v->nic) || was_cut(v->host, v->nic) ||
-                           is_hurt(v->far_host, v->far_nic));
+                           is_hurt(v->far_host, v->far_nic) || is_by_spine((unsigned)v->nic, far));
     case MX_PROCESS:
         return v->host < 0 || !(stood_still(v->host) || soak_rank.plan->want == SOAK_KILL);
     default:

@@ -265,12 +265,13 @@ void soak_msgs_draw(const struct soak_plan *p, int conn, int lap, struct soak_ms
 void soak_plan_print(const struct soak_plan *p)
 {
     printf(
-        "class %s seed %llu: %d processes on %d hosts with %d NICs, %llu MB/s%s%s, %d communicators, %d connections, "
+        "class %s seed %llu: %d processes on %d hosts with %d NICs, %llu MB/s%s%s%s, %d communicators, %d connections, "
         "%d laps, "
         "%u messages, safe rail %d\n",
         soak_classes[p->cls].name, (unsigned long long)p->seed, p->procs, p->hosts, p->nics,
         (unsigned long long)p->rate / 1000000, p->crossrail ? ", crossrail" : "",
-        p->reorder ? ", reordered" : "", p->comms, p->conns, p->laps, p->total, p->safe_rail);
+        p->reorder ? ", reordered" : "", p->spines ? ", spines" : "", p->comms, p->conns, p->laps,
+        p->total, p->safe_rail);
     for (int i = 0; i < p->nenv; i++) {
         printf("  %s\n", p->env[i]);
     }

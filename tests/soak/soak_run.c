@@ -102,8 +102,8 @@ static int softfab(struct run *r, char *const argv[])
 
 static int fabric_up(struct run *r)
 {
-    char hosts[16], nics[16], rate[32], path[SEG_PATH_MAX];
-    char *argv[14] = {"softfab", "up", "--name", r->fabric, "--hosts", hosts, "--nics", nics};
+    char hosts[16], nics[16], rate[32], spines[16], path[SEG_PATH_MAX];
+    char *argv[17] = {"softfab", "up", "--name", r->fabric, "--hosts", hosts, "--nics", nics};
     int n = 8;
 
     snprintf(hosts, sizeof(hosts), "%d", r->plan.hosts);
@@ -118,6 +118,11 @@ static int fabric_up(struct run *r)
     }
     if (r->plan.reorder) {
         argv[n++] = "--reorder";
+    }
+    if (r->plan.spines) {
+        snprintf(spines, sizeof(spines), "%d", r->plan.spines);
+        argv[n++] = "--spines";
+        argv[n++] = spines;
     }
     if (softfab(r, argv) != 0) {
         return -1;

@@ -124,13 +124,15 @@ struct sim_params {
     uint64_t pace_ns;   /* a sender pauses up to this long between two bursts */
     uint64_t setup_ns;  /* connections are made within this time: late ones find NICs dead */
     int loopback_pct, cross_dev_pct;
-    int idle_rails;  /* all connections are on the safe rail: the others carry nothing */
-    int crossrail;   /* rails reach each other, and any pair of NICs may be a path ... */
-    int own_rail;    /* ... but is none, by NCCL_R2_BACKUP_SCOPE=rail */
-    int spines;      /* ways between two NICs; 0: one */
-    int hash_qp;     /* ... which switches choose by queue pair numbers, too */
-    int no_failover; /* the first failure ends the connections */
-    int no_balance;  /* after a failure everything goes over one path */
+    int idle_rails; /* all connections are on the safe rail: the others carry nothing */
+    int crossrail;  /* rails reach each other, and any pair of NICs may be a path ... */
+    int own_rail;   /* ... but is none, by NCCL_R2_BACKUP_SCOPE=rail */
+    int spines;     /* ways between two NICs; 0: one */
+    int hash_qp;    /* ... which switches choose by queue pair numbers, too */
+    int ports; /* so many UDP source ports in a file of them (NCCL_R2_WAYS); 0: there is none */
+    int ports_differ; /* ... and each process has another one, the third none */
+    int no_failover;  /* the first failure ends the connections */
+    int no_balance;   /* after a failure everything goes over one path */
     struct sim_delay app, service, worker;
     /* fabric */
     struct fab_inproc_opts fab;
@@ -201,6 +203,9 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed);
  * this file must agree.
  */
 void sim_params_config(const struct sim_params *p, struct r2_config *cfg);
+/* Names in  the file of ports of process @index, if it has one. Returns a descriptor, to be closed
+ * when it has been read; -1: none. */
+int sim_params_ports(const struct sim_params *p, int index, struct r2_config *cfg);
 
 /* ---- processes ---- */
 

@@ -574,6 +574,8 @@ static void draw_ways(struct sim_params *p, struct fab_rng *r)
     p->hash_qp = sim_pct(r, 20);
     p->faults += (int)sim_pick(r, 0, 2);
     p->stall_ms += 1000; /* a new way may be silent, too */
+    p->ports = sim_pct(r, 50) ? (int)sim_pick(r, 1, 16) : 0;
+    p->ports_differ = sim_pct(r, 40);
 }
 
 #define BY_NAME 6 /* at the end: those that no turn comes to */

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static void option_text(struct r2_config *cfg, const char *name, const char *text)
 {
@@ -58,4 +60,25 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option_text(cfg, "NCCL_R2_RELAY", p->copy_nics ? "host" : "off");
     option_text(cfg, "NCCL_R2_FLUSH", p->flush_always ? "always" : "auto");
     option_text(cfg, "NCCL_R2_BACKUP_SCOPE", p->crossrail && !p->own_rail ? "any" : "rail");
+}
+
+int sim_params_ports(const struct sim_params *p, int index, struct r2_config *cfg)
+{
+    int odd = p->ports_differ ? index : 0, first = 50000 + 7 * odd,
+        n = 1 + (p->ports - 1 + 3 * odd) % 16, fd;
+    char text[32], path[32];
+    size_t len;
+
+    if (p->ports == 0 || odd == 2) {
+        return -1;
+    }
+    len = (size_t)snprintf(text, sizeof(text), "* * %d-%d\n", first, first + n - 1);
+    fd = memfd_create("ports", MFD_CLOEXEC);
+    if (fd < 0 || write(fd, text, len) != (ssize_t)len) {
+        perror("r2_sim: a file of ports");
+        exit(2);
+    }
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    option_text(cfg, "NCCL_R2_WAYS", path);
+    return fd;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct sim_proc *inside;
 
@@ -283,6 +284,7 @@ void sim_proc_start(struct sim *s, int index, int host)
     struct r2_inst_params par = {
         .env = &env, .verbs = &verbs, .cfg = &cfg, .oob_create = sim_oob_create, .oob_arg = p};
     char why[256] = "", name[16];
+    int ports = sim_params_ports(&s->p, index, &cfg);
 
     p->sim = s;
     p->index = index;
@@ -303,6 +305,12 @@ void sim_proc_start(struct sim *s, int index, int host)
     sim_proc_enter(p);
     p->inst = r2_inst_create(&par, why, sizeof(why));
     sim_proc_leave(p);
+    if (ports >= 0) {
+        close(ports);
+        if (p->inst && p->inst->ways.rules != 1) {
+            sim_fail(s, "process %d has not read its file of ports", index);
+        }
+    }
     if (!p->inst) {
         sim_fail(s, "process %d: no instance: %s", index, why);
     } else {

@@ -307,6 +307,39 @@ START_TEST(off_is_the_drivers)
 }
 END_TEST
 
+static int (*query_port_real)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
+
+static int query_port_ib(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+{
+    int rc = query_port_real(ctx, port, attr);
+
+    attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
+    return rc;
+}
+
+/* It has no UDP port. */
+START_TEST(infiniband_passes_over_it)
+{
+    fabric_by(1, "* * 50000-50003", "* * 50000-50003");
+    for (int s = 0; s < 2; s++) {
+        query_port_real = rig->side[s].inst->v.query_port;
+        rig->side[s].inst->v.query_port = query_port_ib;
+        rig_enter(&rig->side[s]);
+        ib_nic_refresh(&rig->side[s].inst->nics, 0);
+    }
+    join(3);
+    wait_probes();
+    for (int s = 0; s < 2; s++) {
+        ck_assert_uint_eq(rig->side[s].comm->conn.path[0].way, 0);
+        ck_assert_uint_eq(rig->side[s].comm->conn.path[0].udp_port, 0);
+        ck_assert_ptr_null(pair_of(s, 0)->qp.lane[1].qp);
+        ck_assert(sport_of(s, 0) < FIRST || sport_of(s, 0) > FIRST + 3);
+    }
+    messages(4, BIG);
+    stop();
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("ways_file");
@@ -320,6 +353,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, files_that_differ, 0, APART);
     tcase_add_loop_test(t, a_file_that_is_wrong, 0, 3);
     tcase_add_test(t, off_is_the_drivers);
+    tcase_add_test(t, infiniband_passes_over_it);
     suite_add_tcase(s, t);
     return s;
 }

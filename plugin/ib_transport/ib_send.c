@@ -377,13 +377,12 @@ begin(struct ib_send *tx, uint64_t seq, const void *data, uint32_t size, struct 
     return m;
 }
 
-enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag,
-                             struct ib_mr *mr, struct ib_smsg **out)
+struct ib_smsg *ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag,
+                              struct ib_mr *mr)
 {
     uint64_t seq = match(tx, tag);
     struct ib_smsg *m;
 
-    *out = NULL;
     if (seq == UINT64_MAX) {
         look(tx, 0);
         seq = match(tx, tag);
@@ -391,12 +390,12 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
     if (seq == UINT64_MAX) {
         IB_RLX_ADD(tx->misses, 1);
         ib_conn_stir(tx->conn);
-        return R2_OK;
+        return NULL;
     }
     if (IB_SEND_SLOT(tx, seq)->busy) {
-        return R2_OK;
+        return NULL;
     }
-    *out = m = begin(tx, seq, data, size, mr);
+    m = begin(tx, seq, data, size, mr);
     /* parts that wait go first (P1) */
     if (__builtin_expect(tx->pending & IB_SEND_UNPOSTED, 0)) {
         post_pending(tx);
@@ -404,7 +403,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
         tx->pending |= IB_SEND_UNPOSTED;
         ib_conn_stir(tx->conn); /* who started it may not come back to try again */
     }
-    return R2_OK;
+    return m;
 }
 
 /* --- completions --- */

@@ -8,7 +8,6 @@
 #ifndef IB_SEND_H
 #define IB_SEND_H
 
-#include "base/r2_status.h"
 #include "ib_path.h"
 #include "r2_plan.h"
 
@@ -82,12 +81,12 @@ struct ib_send {
 void ib_send_init(struct ib_send *tx, struct ib_conn *conn);
 
 /*
- * Starts a message of @size bytes for the receive that @tag matches. *out is NULL when no CTS is
- * there yet or the window is full. A message larger than the receive buffer is cut short to it.
- * R2_OK always; path errors climb by the sink.
+ * Starts a message of @size bytes for the receive that @tag matches; NULL when no CTS is there yet
+ * or the window is full. A message larger than the receive buffer is cut short to it. Path errors
+ * climb by the sink.
  */
-enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag,
-                             struct ib_mr *mr, struct ib_smsg **out);
+struct ib_smsg *ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag,
+                              struct ib_mr *mr);
 
 /* Polls completions, CTS and acknowledgements; posts what could not be posted before. */
 void ib_send_progress(struct ib_send *tx);

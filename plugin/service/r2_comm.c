@@ -330,7 +330,7 @@ static struct r2_req *make_req(struct r2_comm *c, enum r2_req_kind kind, uint64_
 enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag, struct ib_mr *mr,
                             struct r2_req **req)
 {
-    struct ib_smsg *m = NULL;
+    struct ib_smsg *m;
 
     *req = NULL;
     if (__builtin_expect(size > R2_NET_MAX_SIZE || mr == NULL, 0)) {
@@ -350,7 +350,7 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
         r2_gate_leave(&c->gate);
         return report_error(c);
     }
-    ib_send_start(c->tx, data, (uint32_t)size, (uint32_t)tag, mr, &m);
+    m = ib_send_start(c->tx, data, (uint32_t)size, (uint32_t)tag, mr);
     if (m) {
         *req = make_req(c, R2_REQ_SEND, m->seq, 1);
     }

@@ -168,7 +168,7 @@ static void isend(struct run *r)
             r->data[i] = (uintptr_t)r->f->mem + at;
         }
     }
-    ib_send_start(r->tx, r->f->mem + at, size, tag, &r->f->mr, &m);
+    m = ib_send_start(r->tx, r->f->mem + at, size, tag, &r->f->mr);
     FUZZ_CHECK(m == NULL || (m->busy && !busy[m->seq % R2_LEDGER_WINDOW] && m->size <= size));
 }
 

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "base/r2_hist.h"
 #include "base/r2_host_registry.h"
 #include "base/r2_rundir.h"
 #include "base/r2_timer.h"
@@ -42,6 +43,7 @@ struct r2_balance;
 struct r2_reach;
 struct r2_relay;
 struct r2_prof;
+struct r2_latency;
 struct r2_held;
 struct r2_watch_conn;
 struct r2_flow;
@@ -76,7 +78,13 @@ enum r2_close {
     R2_CLOSE_COUNT
 };
 
-enum r2_req_kind { R2_REQ_SEND, R2_REQ_RECV, R2_REQ_FLUSH };
+/* Those behind R2_REQ_RECV are rare: r2_net_test() takes them apart from the others. */
+enum r2_req_kind {
+    R2_REQ_SEND,
+    R2_REQ_RECV,
+    R2_REQ_FLUSH,
+    R2_REQ_SEND_TIMED, /* r2_latency.h */
+};
 
 struct r2_req {
     struct r2_comm *comm;
@@ -158,6 +166,7 @@ struct r2_comm {
     struct ib_send *tx;
     struct ib_recv *rx;
     struct fo_conn fo;
+    uint32_t untimed; /* S: sends until one is timed */
     struct r2_req req[R2_LEDGER_WINDOW];
     struct {
         struct ib_flush *lane; /* R: NULL when no NIC reaches the memory of a GPU */
@@ -165,6 +174,7 @@ struct r2_comm {
     } flush;
     struct r2_held *held; /* what NCCL has registered on it and not released; r2_reg.c */
     struct r2_prof *prof; /* NULL: no profiler listens. Const; its contents are NCCL's thread's */
+    struct r2_latency *latency; /* S; NULL: no send is timed. Const; r2_latency.h */
 
     _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
     _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by
@@ -299,6 +309,8 @@ struct r2_inst {
     uint32_t digest;     /* of the policy, and of the file of ports, if there is one */
     struct ib_ways ways; /* const */
     struct ib_nics nics;
+    /* Of each NIC, by whoever sends over it; r2_latency.c */
+    struct r2_hist_live latency[IB_MAX_NICS][R2_SEND_SIZES];
     struct ib_mr_cache *mrs;
     struct r2_relay *relay; /* NULL: no path is staged */
     struct r2_reach *reach; /* NULL: memory of GPUs is not tested */

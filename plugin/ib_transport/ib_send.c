@@ -373,7 +373,6 @@ begin(struct ib_send *tx, uint64_t seq, const void *data, uint32_t size, struct 
     } else {
         stripe(tx, m);
     }
-    tx->messages++;
     return m;
 }
 
@@ -600,6 +599,12 @@ int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m)
         return all_parts(m, m->ledger | m->arrived);
     }
     return 0;
+}
+
+int ib_send_written(const struct ib_send *tx, const struct ib_smsg *m)
+{
+    return m->wrs_out == 0 && m->soft == 0 &&
+           (tx->sack > m->seq || all_parts(m, m->ledger | m->arrived));
 }
 
 int ib_send_idle(const struct ib_send *tx)

@@ -68,7 +68,7 @@ struct ib_send {
     uint8_t quiet; /* nothing is posted any more: buffers and registrations of outstanding messages
                       may be gone */
     uint8_t starved; /* some unposted part found no path at all at the last try */
-    uint64_t replayed_parts, replayed_bytes, messages, bad_cts, bad_ack;
+    uint64_t replayed_parts, replayed_bytes, bad_cts, bad_ack;
     uint64_t starved_since; /* IB_RLX: ns since when an unposted part has had no path at all; 0 */
     struct ib_relay_lane *lane[IB_MAX_PATHS]; /* lent; of the path's incarnation, or of one before
                                                  whose copies run still */
@@ -94,6 +94,9 @@ void ib_send_progress(struct ib_send *tx);
 /* Whether @m may be reported done: acknowledged end to end and all own work requests accounted for
  * (P13). */
 int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m);
+
+/* ... as far as @m is written: where R's process need not have heard of it. */
+int ib_send_written(const struct ib_send *tx, const struct ib_smsg *m);
 
 /* The done was reported: the slot is free. */
 static inline void ib_send_retire(struct ib_smsg *m)

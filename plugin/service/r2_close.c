@@ -149,7 +149,7 @@ void r2_close_log_incarnation(const struct r2_comm *c, int p)
             "%s path %d life %u ends: wrs %llu cqes %llu bytes %llu records %u; in all messages %llu acks_alone %llu replayed %llu",
             c->label, p, path->inc, (unsigned long long)path->wrs, (unsigned long long)path->cqes,
             (unsigned long long)path->bytes, path->nrecords,
-            (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages),
+            (unsigned long long)(c->tx ? c->tx->sposted : c->rx->messages),
             (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
             (unsigned long long)(c->tx ? c->tx->replayed_parts : 0));
     }

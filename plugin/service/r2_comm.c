@@ -15,6 +15,7 @@
 #include "r2_conn.h"
 #include "r2_reg.h"
 #include "r2_setup.h"
+#include "telemetry/r2_latency.h"
 #include "telemetry/r2_prof.h"
 
 #define HANDLE_MAGIC 0x3272636eu /* "ncr2" */
@@ -353,6 +354,9 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
     m = ib_send_start(c->tx, data, (uint32_t)size, (uint32_t)tag, mr);
     if (m) {
         *req = make_req(c, R2_REQ_SEND, m->seq, 1);
+        if (__builtin_expect(--c->untimed == 0, 0)) {
+            r2_latency_begin(c, *req, m);
+        }
     }
     r2_gate_leave(&c->gate);
     return R2_OK;
@@ -489,6 +493,15 @@ static __attribute__((noinline)) int test_flush(struct r2_comm *c, const struct 
     return r > 0;
 }
 
+static __attribute__((noinline)) int test_timed(struct r2_comm *c, const struct r2_req *req,
+                                                int *sizes)
+{
+    int done = test_send(c, req, sizes);
+
+    r2_latency_look(c, &c->tx->msg[req->seq % R2_LEDGER_WINDOW], done);
+    return done;
+}
+
 static __attribute__((noinline)) int test_step(struct r2_comm *c, const struct r2_req *req,
                                                int *sizes)
 {
@@ -497,6 +510,8 @@ static __attribute__((noinline)) int test_step(struct r2_comm *c, const struct r
         return test_send(c, req, sizes);
     case R2_REQ_RECV:
         return test_recv(c, req, sizes);
+    case R2_REQ_SEND_TIMED:
+        return test_timed(c, req, sizes);
     default:
         return test_flush(c, req);
     }
@@ -529,7 +544,7 @@ recv_test(struct r2_comm *c, const struct r2_req *req, int *done, int *sizes)
     return test_end(c, test_recv(c, req, sizes), done);
 }
 
-/* What is rare: a flush; with a profiler, which is notified. */
+/* What is rare: a flush, a send that is timed; with a profiler, which is notified. */
 static __attribute__((noinline)) enum r2_status rare_test(struct r2_comm *c, struct r2_req *req,
                                                           int *done, int *sizes)
 {
@@ -562,7 +577,7 @@ enum r2_status r2_net_test(struct r2_req *req, int *done, int *sizes)
     if (!r2_gate_enter_loose(&c->gate)) {
         return strict_test(c, req, done, sizes);
     }
-    if (__builtin_expect(c->prof != NULL || req->kind == R2_REQ_FLUSH, 0)) {
+    if (__builtin_expect(c->prof != NULL || req->kind > R2_REQ_RECV, 0)) {
         return rare_test(c, req, done, sizes);
     }
     return req->kind == R2_REQ_SEND ? send_test(c, req, done, sizes)

@@ -14,6 +14,7 @@
 #include "r2_reconnect.h"
 #include "r2_reg.h"
 #include "r2_setup.h"
+#include "telemetry/r2_latency.h"
 #include "telemetry/r2_prof.h"
 #include "telemetry/r2_report.h"
 
@@ -55,6 +56,8 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
     c->conn.wake_arg = c;
     r2_comm_enter(c);
     c->conn.conn_id = c->id;
+    c->latency = is_send ? r2_latency_new(&inst->cfg, c->id) : NULL;
+    c->untimed = r2_latency_first(c->latency);
     snprintf(c->label, sizeof(c->label), "%s %u", is_send ? "send" : "recv", c->id);
     return c;
 }
@@ -76,6 +79,7 @@ void r2_comm_free(struct r2_comm *c)
     ib_flush_free(c->flush.lane);
     free(c->flush.req);
     free(c->prof);
+    free(c->latency);
     fo_conn_free(&c->fo);
     free(c->tx);
     free(c->rx);

@@ -5,6 +5,7 @@
 
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
+#include "r2_latency.h"
 #include "r2_report_int.h"
 
 #define AT_A_TIME 64 /* connections */
@@ -96,6 +97,16 @@ static void paths_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     }
 }
 
+static void times_fill(const struct r2_comm *c, struct r2_stat_conn *out)
+{
+    struct r2_hist h[R2_SEND_SIZES];
+
+    r2_latency_read(c, h);
+    for (int s = 0; s < R2_SEND_SIZES; s++) {
+        r2_stat_times_of(&h[s], &out->sends[s]);
+    }
+}
+
 static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
 {
     memset(out, 0, sizeof(*out));
@@ -121,6 +132,9 @@ static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     out->replayed_bytes = c->seen.replayed_bytes;
     out->stall_ns = c->seen.stall_ns;
     out->stall_at = c->seen.stall_at;
+    if (c->latency) {
+        times_fill(c, out);
+    }
 }
 
 static int record_take(struct r2_report *r, struct r2_comm *c)
@@ -262,6 +276,7 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     }
     out->lid = id.lid;
     memcpy(out->gid, id.gid, sizeof(out->gid));
+    r2_latency_read_nic(r->inst, i, out->sends);
 }
 
 static void nics_write(struct r2_report *r)

@@ -2,7 +2,7 @@
  * Statistics of a process in a mapped file of its own (docs/diagnosis.md): format, writer,
  * reader. For the plugin and r2_stat.
  *
- * Format, version 4. Records, each of them a number and a struct below. All is words of 64 bits in
+ * Format, version 5. Records, each of them a number and a struct below. All is words of 64 bits in
  * the host's order. The number is odd while its record changes and grows by two with each change,
  * so a reader knows whether what it has is whole. Structs hold fixed-width fields without holes,
  * texts are ended by a zero.
@@ -22,7 +22,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define R2_STAT_VERSION 4
+#include "base/r2_hist.h"
+
+#define R2_STAT_VERSION 5
 #define R2_STAT_NICS    32
 #define R2_STAT_HISTORY 256
 #define R2_STAT_CONNS   2048
@@ -82,6 +84,7 @@ struct r2_stat_nic {
     uint8_t theirs; /* every connection that moved away did so for what is known to be the peer's */
     uint8_t gid[16];
     uint16_t lid, reserved2;
+    struct r2_hist sends[R2_SEND_SIZES]; /* times of sends, of some of them; r2_latency.h */
 };
 
 /* As enum fo_state. */
@@ -104,6 +107,12 @@ struct r2_stat_path {
     uint8_t reserved[5];
 };
 
+/* Times of sends, ns. */
+struct r2_stat_times {
+    uint64_t samples, sum_ns, p50_ns, p99_ns, p999_ns;
+};
+void r2_stat_times_of(const struct r2_hist *h, struct r2_stat_times *out);
+
 struct r2_stat_conn {
     uint32_t id;                            /* 0: the record is free */
     uint8_t is_send, dev, npaths, standing; /* standing: set up */
@@ -112,6 +121,7 @@ struct r2_stat_conn {
     uint64_t bytes, messages;
     uint64_t replayed_parts, replayed_bytes;
     uint64_t stall_ns, stall_at; /* the last one; at: CLOCK_REALTIME, ns; 0: none */
+    struct r2_stat_times sends[R2_SEND_SIZES];
     struct r2_stat_path path[R2_STAT_PATHS];
 };
 

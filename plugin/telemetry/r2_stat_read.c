@@ -30,6 +30,15 @@ const char *r2_stat_path_state_name(unsigned state)
     return state < R2_STAT_PATH_STATES ? names[state] : "?";
 }
 
+void r2_stat_times_of(const struct r2_hist *h, struct r2_stat_times *out)
+{
+    *out = (struct r2_stat_times){.samples = r2_hist_count(h),
+                                  .sum_ns = h->sum_ns,
+                                  .p50_ns = r2_hist_quantile(h, 500),
+                                  .p99_ns = r2_hist_quantile(h, 990),
+                                  .p999_ns = r2_hist_quantile(h, 999)};
+}
+
 int r2_stat_name(const char *name, uid_t *uid, uint64_t *unique)
 {
     static const char head[] = "nccl-net-r2.";

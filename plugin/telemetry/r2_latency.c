@@ -1,0 +1,111 @@
+#include "r2_latency.h"
+
+#include <stdlib.h>
+
+#include "base/r2_time.h"
+
+struct r2_latency {
+    struct r2_hist_live hist[R2_SEND_SIZES];
+    uint32_t random;
+    /* the message that is timed */
+    uint8_t open; /* there is one */
+    uint16_t left; /* bit per part: not in when it was tested last */
+    uint64_t since; /* ns */
+    uint8_t nic[R2_MAX_PARTS]; /* of the first post of each part */
+};
+
+/* Numerical Recipes' generator: its upper bits are as good as this needs. */
+static uint32_t random_next(struct r2_latency *l)
+{
+    return l->random = l->random * 1664525u + 1013904223u;
+}
+
+/*
+ * A number of 1 to R2_LATENCY_EVERY. Every n-th message would be the same message of a collective
+ * each time, whose sizes repeat.
+ */
+static uint32_t some(struct r2_latency *l)
+{
+    return 1 + (random_next(l) >> 16) % R2_LATENCY_EVERY;
+}
+
+struct r2_latency *r2_latency_new(const struct r2_config *cfg, uint32_t id)
+{
+    struct r2_latency *l = cfg->stats ? calloc(1, sizeof(*l)) : NULL;
+
+    if (l) {
+        l->random = id;
+    }
+    return l;
+}
+
+uint32_t r2_latency_first(struct r2_latency *l)
+{
+    return l ? some(l) : UINT32_MAX;
+}
+
+void r2_latency_begin(struct r2_comm *c, struct r2_req *req, const struct ib_smsg *m)
+{
+    struct r2_latency *l = c->latency;
+
+    if (l == NULL) {
+        c->untimed = UINT32_MAX;
+        return;
+    }
+    c->untimed = R2_LATENCY_EVERY / 2 + some(l);
+    if (l->open) {
+        return;
+    }
+    for (unsigned k = 0; k < m->nparts; k++) {
+        l->nic[k] = (uint8_t)c->conn.path[m->part[k].path].nic;
+    }
+    l->left = (uint16_t)((1u << m->nparts) - 1);
+    l->open = 1;
+    l->since = r2_now(c->inst);
+    req->kind = R2_REQ_SEND_TIMED;
+}
+
+/* One of the parts that were out last. */
+static unsigned last_part(struct r2_latency *l)
+{
+    unsigned left = l->left;
+
+    for (unsigned n = some(l) % (unsigned)__builtin_popcount(left); n > 0; n--) {
+        left &= left - 1;
+    }
+    return (unsigned)__builtin_ctz(left);
+}
+
+void r2_latency_look(struct r2_comm *c, const struct ib_smsg *m, int done)
+{
+    struct r2_latency *l = c->latency;
+    enum r2_send_size size = m->size <= R2_SEND_SMALL_MAX ? R2_SEND_SMALL : R2_SEND_LARGE;
+    uint16_t left = l->left & (uint16_t) ~(m->arrived | m->ledger);
+    uint64_t ns;
+
+    if (!l->open) {
+        return; /* it waits for its acknowledgement alone */
+    }
+    if (!done && !ib_send_written(c->tx, m)) {
+        l->left = left ? left : l->left;
+        return;
+    }
+    ns = r2_elapsed(r2_now(c->inst), l->since);
+    l->open = 0;
+    r2_hist_note(&l->hist[size], ns);
+    r2_hist_note(&c->inst->latency[l->nic[last_part(l)]][size], ns);
+}
+
+void r2_latency_read(const struct r2_comm *c, struct r2_hist out[R2_SEND_SIZES])
+{
+    for (int s = 0; s < R2_SEND_SIZES; s++) {
+        r2_hist_read(&c->latency->hist[s], &out[s]);
+    }
+}
+
+void r2_latency_read_nic(const struct r2_inst *inst, int nic, struct r2_hist out[R2_SEND_SIZES])
+{
+    for (int s = 0; s < R2_SEND_SIZES; s++) {
+        r2_hist_read(&inst->latency[nic][s], &out[s]);
+    }
+}

@@ -1,0 +1,34 @@
+/*
+ * How long sends take (docs/diagnosis.md): from the return of the call that posts a message to the
+ * test of it that finds all of its work requests completed, for one message of R2_LATENCY_EVERY.
+ *
+ * Counted for the connection, and for the NIC of the part that was seen out last, by the NIC that
+ * the part went to first. A message that a failure has posted again counts with all of its time.
+ *
+ * Threads: begin and look are for NCCL's thread, the gate held; no function blocks.
+ */
+#ifndef R2_LATENCY_H
+#define R2_LATENCY_H
+
+#include "base/r2_hist.h"
+#include "core/r2_inst.h"
+
+#define R2_LATENCY_EVERY 128 /* messages, in the mean */
+
+/* What a sending connection counts. Free with free(). NULL: the process keeps no statistics, or out
+ * of memory; then nothing is timed. @id makes connections begin at different messages. */
+struct r2_latency *r2_latency_new(const struct r2_config *cfg, uint32_t id);
+/* What c->untimed begins with. */
+uint32_t r2_latency_first(struct r2_latency *l);
+
+/* c->untimed has come to 0 with @m, which was just started as @req: makes that a R2_REQ_SEND_TIMED,
+ * unless one is timed already, and sets c->untimed anew. */
+void r2_latency_begin(struct r2_comm *c, struct r2_req *req, const struct ib_smsg *m);
+/* @m, of a R2_REQ_SEND_TIMED, was tested; @done: it is done, and its slot still as it was. */
+void r2_latency_look(struct r2_comm *c, const struct ib_smsg *m, int done);
+
+/* What connection @c, which is timed, and NIC @nic have counted. Any thread, while @c stands. */
+void r2_latency_read(const struct r2_comm *c, struct r2_hist out[R2_SEND_SIZES]);
+void r2_latency_read_nic(const struct r2_inst *inst, int nic, struct r2_hist out[R2_SEND_SIZES]);
+
+#endif

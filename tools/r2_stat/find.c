@@ -213,6 +213,10 @@ static void nic_add(struct stat_nic *to, const struct r2_stat_nic *n)
     to->n.primary = sum.primary + n->primary;
     to->n.moved = sum.moved + n->moved;
     to->n.last = sum.last + n->last;
+    for (int s = 0; s < R2_SEND_SIZES; s++) {
+        to->n.sends[s] = sum.sends[s];
+        r2_hist_add(&to->n.sends[s], &n->sends[s]);
+    }
 }
 
 int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NICS])

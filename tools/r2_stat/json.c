@@ -29,6 +29,63 @@ static void capacity_put(struct r2_json *j, int64_t all, int64_t up)
     r2_json_close(j, ']');
 }
 
+/* --- times of sends --- */
+
+static void times_put(struct r2_json *j, const struct r2_stat_times *t)
+{
+    r2_json_uint(j, "samples", t->samples);
+    r2_json_uint(j, "mean_ns", stat_mean(t));
+    r2_json_uint(j, "p50_ns", t->p50_ns);
+    r2_json_uint(j, "p99_ns", t->p99_ns);
+    r2_json_uint(j, "p999_ns", t->p999_ns);
+}
+
+/* Where each bucket in use begins, ns, and its count. */
+static void buckets_put(struct r2_json *j, const struct r2_hist *h)
+{
+    r2_json_open(j, "buckets", '[');
+    for (unsigned i = 0; i < R2_HIST_BUCKETS; i++) {
+        if (h->n[i]) {
+            r2_json_open(j, NULL, '[');
+            r2_json_uint(j, NULL, r2_hist_begin(i));
+            r2_json_uint(j, NULL, h->n[i]);
+            r2_json_close(j, ']');
+        }
+    }
+    r2_json_close(j, ']');
+}
+
+/* @t: quantiles by size; @h: what they are of, NULL where that is not known. */
+static void sends_put(struct r2_json *j, const struct r2_stat_times *t, const struct r2_hist *h)
+{
+    static const char *const size[R2_SEND_SIZES] = {"small", "large"};
+
+    r2_json_open(j, "send_times", '{');
+    for (int s = 0; s < R2_SEND_SIZES; s++) {
+        if (t[s].samples == 0) {
+            r2_json_null(j, size[s]);
+            continue;
+        }
+        r2_json_open(j, size[s], '{');
+        times_put(j, &t[s]);
+        if (h) {
+            buckets_put(j, &h[s]);
+        }
+        r2_json_close(j, '}');
+    }
+    r2_json_close(j, '}');
+}
+
+static void hist_put(struct r2_json *j, const struct r2_hist *h)
+{
+    struct r2_stat_times t[R2_SEND_SIZES];
+
+    for (int s = 0; s < R2_SEND_SIZES; s++) {
+        r2_stat_times_of(&h[s], &t[s]);
+    }
+    sends_put(j, t, h);
+}
+
 /* --- NICs --- */
 
 static void nic_put(struct r2_json *j, const struct r2_stat_nic *n)
@@ -69,6 +126,7 @@ static void nic_put(struct r2_json *j, const struct r2_stat_nic *n)
     time_put(j, "trouble_at", n->trouble_at);
     text_put(j, "blamed", n->blamed);
     time_put(j, "blamed_at", n->blamed_at);
+    hist_put(j, n->sends);
     r2_json_close(j, '}');
 }
 
@@ -92,6 +150,7 @@ static void conn_put(struct r2_json *j, const struct stat_proc *p, const struct 
     r2_json_int(j, "replayed_bytes", (int64_t)c->replayed_bytes);
     r2_json_int(j, "stall_us", (int64_t)(c->stall_ns / 1000));
     time_put(j, "stall_at", c->stall_at);
+    sends_put(j, c->sends, NULL);
     r2_json_open(j, "paths", '[');
     for (int i = 0; i < c->npaths; i++) {
         const struct r2_stat_path *path = &c->path[i];
@@ -185,10 +244,25 @@ static void who_put(struct r2_json *j, const struct stat_proc *p)
     r2_json_int(j, "of_one_moment", p->v.whole);
 }
 
+/* Over all its NICs. */
+static void proc_sends_put(struct r2_json *j, const struct stat_proc *p)
+{
+    struct r2_hist all[R2_SEND_SIZES];
+
+    memset(all, 0, sizeof(all));
+    for (uint32_t i = 0; i < p->v.who.nics; i++) {
+        for (int s = 0; s < R2_SEND_SIZES; s++) {
+            r2_hist_add(&all[s], &p->v.nic[i].sends[s]);
+        }
+    }
+    hist_put(j, all);
+}
+
 static void proc_put(struct r2_json *j, const struct stat_proc *p)
 {
     r2_json_open(j, NULL, '{');
     who_put(j, p);
+    proc_sends_put(j, p);
     r2_json_open(j, "nics", '[');
     for (uint32_t i = 0; i < p->v.who.nics; i++) {
         if (p->v.nic[i].name[0]) {

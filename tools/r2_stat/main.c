@@ -10,6 +10,7 @@ static const char usage[] =
     "usage: r2_stat [OPTION]...     NICs of each job on this host that uses libnccl-net-r2.so\n"
     "  -c, --connections      its connections, too\n"
     "  -H, --history          what has happened to it, too\n"
+    "  -l, --latency          how long its sends take, too; with -c of each connection\n"
     "  --watch [SECONDS]      again every so many seconds (2)\n"
     "  --follow               history as it comes, one line each\n"
     "  --json                 everything as one JSON object; with --follow one object a line\n"
@@ -34,16 +35,24 @@ enum {
 };
 
 static const struct option options[] = {
-    {"connections", no_argument, NULL, 'c'},       {"history", no_argument, NULL, 'H'},
-    {"watch", optional_argument, NULL, OPT_WATCH}, {"follow", no_argument, NULL, OPT_FOLLOW},
-    {"json", no_argument, NULL, OPT_JSON},         {"prom", optional_argument, NULL, OPT_PROM},
-    {"check", no_argument, NULL, OPT_CHECK},       {"assert-loaded", no_argument, NULL, OPT_LOADED},
-    {"run-dir", required_argument, NULL, OPT_DIR}, {"version", no_argument, NULL, OPT_VERSION},
-    {"help", no_argument, NULL, OPT_HELP},         {NULL, 0, NULL, 0},
+    {"connections", no_argument, NULL, 'c'},
+    {"history", no_argument, NULL, 'H'},
+    {"latency", no_argument, NULL, 'l'},
+    {"watch", optional_argument, NULL, OPT_WATCH},
+    {"follow", no_argument, NULL, OPT_FOLLOW},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"prom", optional_argument, NULL, OPT_PROM},
+    {"check", no_argument, NULL, OPT_CHECK},
+    {"assert-loaded", no_argument, NULL, OPT_LOADED},
+    {"run-dir", required_argument, NULL, OPT_DIR},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
 };
 
 struct args {
-    bool conns, history, json, follow, check, loaded;
+    struct stat_more more;
+    bool json, follow, check, loaded;
     double watch; /* seconds; 0: not asked for */
     const char *dir;
     const char *prom; /* file, "-": stdout; NULL: not asked for */
@@ -73,7 +82,7 @@ static int run(const struct args *a)
                                     r2_collector_timestamp_seconds */
     }
     if (a->watch > 0) {
-        rc = stat_watch(f, a->watch, a->conns, a->history);
+        rc = stat_watch(f, a->watch, a->more);
     } else if (a->follow) {
         rc = stat_follow(f, a->json);
     } else {
@@ -87,7 +96,7 @@ static int run(const struct args *a)
         } else if (a->json) {
             stat_json(f);
         } else {
-            stat_print(f, a->conns, a->history);
+            stat_print(f, a->more);
         }
         stat_free(f);
     }
@@ -108,13 +117,16 @@ static int args_read(struct args *a, int argc, char **argv)
     int opt;
 
     opterr = 0;
-    while ((opt = getopt_long(argc, argv, ":cHh", options, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, ":cHlh", options, NULL)) != -1) {
         switch (opt) {
         case 'c':
-            a->conns = true;
+            a->more.conns = true;
             break;
         case 'H':
-            a->history = true;
+            a->more.history = true;
+            break;
+        case 'l':
+            a->more.sends = true;
             break;
         case OPT_WATCH:
             optarg = optarg ? optarg : word_behind(argc, argv);

@@ -59,8 +59,17 @@ const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_
  * drain after job". */
 bool stat_is_verdict(const char *why);
 
+/* What the tables show beside NICs. */
+struct stat_more {
+    bool conns, history, sends;
+};
 /* Text: the tables. */
-void stat_print(const struct stat_found *f, bool conns, bool history);
+void stat_print(const struct stat_found *f, struct stat_more more);
+/* How long sends take: by NIC; of one connection. */
+void stat_print_sends(const struct stat_nic *nic, int nics);
+void stat_print_sends_of(const struct r2_stat_conn *c);
+/* ns; 0: of none. */
+uint64_t stat_mean(const struct r2_stat_times *t);
 void stat_print_none(const struct stat_found *f);
 /* One line of history. */
 void stat_print_event(const struct stat_proc *p, const struct r2_stat_event *e);
@@ -75,7 +84,7 @@ void stat_json_event(const struct stat_proc *p, const struct r2_stat_event *e);
 int stat_prom(const struct stat_found *f, const char *file);
 
 /* Each until interrupted; exit status. */
-int stat_watch(struct stat_found *f, double seconds, bool conns, bool history);
+int stat_watch(struct stat_found *f, double seconds, struct stat_more more);
 int stat_follow(struct stat_found *f, bool json);
 /* One line, exit status 0: nothing is known to be wrong with this host's NICs, 1: a problem, 2:
  * nothing is known. */

@@ -144,7 +144,7 @@ static void job_head(struct stat_proc *const *p, int n)
     }
 }
 
-static void job_nics(struct stat_proc *const *p, int n)
+static void job_nics(struct stat_proc *const *p, int n, bool sends)
 {
     struct stat_nic nic[R2_STAT_NICS];
     int nics = stat_nics(p, n, nic);
@@ -153,6 +153,9 @@ static void job_nics(struct stat_proc *const *p, int n)
            "RECEIVED", "CONNS", "MOVED", "LOST", "WHY");
     for (int i = 0; i < nics; i++) {
         nic_row(&nic[i]);
+    }
+    if (sends) {
+        stat_print_sends(nic, nics);
     }
 }
 
@@ -201,7 +204,7 @@ static void paths_row(const struct stat_proc *p, const struct r2_stat_conn *c)
     putchar('\n');
 }
 
-static void conn_row(const struct stat_proc *p, const struct r2_stat_conn *c)
+static void conn_row(const struct stat_proc *p, const struct r2_stat_conn *c, bool sends)
 {
     char bytes[24], stall[24], again[24], peer[80];
 
@@ -220,15 +223,18 @@ static void conn_row(const struct stat_proc *p, const struct r2_stat_conn *c)
     } else if (c->standing) {
         paths_row(p, c);
     }
+    if (sends) {
+        stat_print_sends_of(c);
+    }
 }
 
-static void job_conns(struct stat_proc *const *p, int n)
+static void job_conns(struct stat_proc *const *p, int n, bool sends)
 {
     printf("\n%8s %5s %-4s %-10s %-18s %9s %9s %9s %9s\n", "PID", "ID", "DIR", "NIC", "PEER",
            "BYTES", "MESSAGES", "STALL", "AGAIN");
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < p[i]->v.conns; k++) {
-            conn_row(p[i], &p[i]->v.conn[k]);
+            conn_row(p[i], &p[i]->v.conn[k], sends);
         }
         if (p[i]->v.who.conns_all > (uint32_t)p[i]->v.conns) {
             printf("%8" PRId64 " and %u more, for which there was no room\n", p[i]->v.who.pid,
@@ -304,7 +310,7 @@ void stat_print_none(const struct stat_found *f)
     putchar('\n');
 }
 
-void stat_print(const struct stat_found *f, bool conns, bool history)
+void stat_print(const struct stat_found *f, struct stat_more more)
 {
     for (int i = 0, n; i < f->procs; i += n) {
         for (n = 1; i + n < f->procs && stat_same_job(f->proc[i], f->proc[i + n]); n++) {
@@ -313,11 +319,11 @@ void stat_print(const struct stat_found *f, bool conns, bool history)
             putchar('\n');
         }
         job_head(&f->proc[i], n);
-        job_nics(&f->proc[i], n);
-        if (conns) {
-            job_conns(&f->proc[i], n);
+        job_nics(&f->proc[i], n, more.sends);
+        if (more.conns) {
+            job_conns(&f->proc[i], n, more.sends);
         }
-        if (history) {
+        if (more.history) {
             job_history(&f->proc[i], n);
         }
     }

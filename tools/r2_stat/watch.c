@@ -21,7 +21,7 @@ static void pause_for(double seconds)
     nanosleep(&ts, NULL); /* a signal ends the program anyway */
 }
 
-int stat_watch(struct stat_found *f, double seconds, bool conns, bool history)
+int stat_watch(struct stat_found *f, double seconds, struct stat_more more)
 {
     bool tty = isatty(STDOUT_FILENO);
 
@@ -34,7 +34,7 @@ int stat_watch(struct stat_found *f, double seconds, bool conns, bool history)
         stat_time((uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec, true, when,
                   sizeof(when));
         printf("%s%s, every %g s\n\n", tty ? "\033[H\033[J" : "", when, seconds);
-        stat_print(f, conns, history);
+        stat_print(f, more);
         stat_free(f);
         if (!tty) {
             putchar('\n');

@@ -230,6 +230,41 @@ START_TEST(a_receiver_shows_what_carries)
 }
 END_TEST
 
+/* @n sends of @size over NIC @i that took @ns each. */
+static void sent(int i, int size, uint64_t n, uint64_t ns)
+{
+    nic[i].sends[size].n[r2_hist_bucket(ns)] += n;
+    nic[i].sends[size].sum_ns += n * ns;
+}
+
+START_TEST(times_of_sends)
+{
+    sent(0, R2_SEND_SMALL, 1000, 3000);
+    sent(2, R2_SEND_LARGE, 98, 1024);
+    sent(2, R2_SEND_LARGE, 1, 20000000);
+    sent(2, R2_SEND_LARGE, 1, 3000000000);
+    r2_stat_times_of(&nic[2].sends[R2_SEND_LARGE], &conn.sends[R2_SEND_LARGE]);
+    put(0);
+    put(1);
+    tool("");
+    ck_assert_msg(strstr(text, "P99") == NULL, "%s", text);
+    tool("-l");
+    has("\nNIC          SENDS          TIMED      MEAN       P50       P99     P99.9\n");
+    has("\nfab0         to 16 KiB       2000    3.0 us    2.8 us    3.1 us    3.1 us\n");
+    has("\nfab2         larger           200   30.2 ms    1.2 us   19.6 ms     3.0 s\n");
+    has("\nall          to 16 KiB       2000    3.0 us ");
+    has("\nall          larger           200   30.2 ms ");
+    ck_assert_msg(strstr(text, "\nfab1         to") == NULL, "%s", text); /* none of it */
+    tool("-l -c");
+    has("\n               larger: mean 30.2 ms, p50 1.2 us, p99 18.9 ms, p99.9 3.0 s, 100 timed\n");
+    tool("--json");
+    has("\"send_times\":{\"small\":null,\"large\":{\"samples\":100,\"mean_ns\":30201003,");
+    has("\"buckets\":[[1024,98],[16777216,1],[2684354560,1]]}}");
+    has("\"send_times\":{\"small\":{\"samples\":1000,\"mean_ns\":3000,\"p50_ns\":2815,");
+    has("\"send_times\":{\"small\":null,\"large\":null}");
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, a_verdict_with_its_code_and_without_the_nic);
@@ -237,6 +272,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, what_is_the_peers_is_no_problem_here, 0, 2);
     tcase_add_test(t, paths_are_told_apart);
     tcase_add_test(t, a_receiver_shows_what_carries);
+    tcase_add_test(t, times_of_sends);
 }
 
 int main(void)

@@ -165,6 +165,32 @@ case_healthy() {
 }
 wanted "healthy" && case_healthy
 
+# --- how long sends take: what the fabric is made to take longer is in it ---
+timed='[.jobs[].processes[].send_times.small | . != null and .samples >= 4] | any and all'
+# send_times NAME: the same with or without a delay, FILEs NAME.json and NAME
+send_times() {
+    run -b 64K -e 64K --buffsize 64K --duration 1s --fault-cmd "$(at 300ms 0 "$1.json" "$timed" --json)" --fault-cmd "$(at 300ms 0 "$1" "$timed" -l -c)" --fault-cmd "$(at 300ms 0 "$1.prom" "$timed" --prom)" --fault-optional --after 100ms
+    was_right "times of sends, $1"
+}
+case_latency() {
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+    "$B/softfab" up --name $fab --hosts 2 --nics 1 >/dev/null || exit 1 # as fast as the machine
+    rm -f "$log"/plain* "$log"/late*
+    send_times plain || return
+    "$B/softfab" fault --name $fab 'h0:n0 delay 20ms' >/dev/null || exit 1
+    send_times late || return
+    says "times of sends: the NIC" plain '^fab0 +to 16 KiB +[1-9][0-9]* +[0-9.]+ [um]s '
+    says "times of sends: the connection" plain '^ +to 16 KiB: mean [0-9.]+ [um]s, p50 [0-9.]+ [um]s, p99 [0-9.]+ [um]?s, p99[.]9 [0-9.]+ [um]?s, [1-9][0-9]* timed$'
+    says "times of sends: Prometheus" plain.prom '^r2_nic_send_seconds_count[{]device="fab0",port="1",size="small"[}] [1-9]'
+    is "times of sends: process, NIC and connection have the same" plain.json '.jobs[0].processes[0] | .send_times.small.samples as $n | .nics[0].send_times.small.samples == $n and
+        ([.connections[].send_times.small.samples // 0] | add | . > 0 and . <= $n) and .send_times.large == null and (.send_times.small | .p50_ns > 0 and .p50_ns <= .p99_ns and .p99_ns <= .p999_ns)'
+    jq -s 'map(.jobs[0].processes[0].send_times.small)' "$log/plain.json" "$log/late.json" >"$log/both"
+    # A bucket is a quarter wide; a busy machine tests late.
+    is "times of sends: a delay of 20 ms is in the median" both '(.[1].p50_ns - .[0].p50_ns) / 1e6 | . >= 14 and . <= 60'
+    is "times of sends: ... and in each of them" both '.[1].buckets | all(.[]; .[0] >= 14e6)'
+}
+wanted "latency" && case_latency
+
 # --- two processes per host, followed ---
 case_processes() {
     fabric 2

@@ -160,6 +160,57 @@ static void nic_counters(const struct out *o)
     }
 }
 
+static void of_sends(const struct out *o, const char *what, const struct prom_nic *n, int size)
+{
+    char name[48];
+
+    snprintf(name, sizeof(name), "r2_nic_send_seconds%s", what);
+    of_nic(o, name, n->device, n->port);
+    label(o, ",", "size", size == R2_SEND_SMALL ? "small" : "large");
+}
+
+static void sends_of(const struct out *o, const struct prom_nic *n, int size)
+{
+    const struct prom_times *t = &n->sends[size];
+    uint64_t below = 0;
+    char le[32];
+
+    for (int i = 0; i < PROM_TIMES; i++) {
+        uint64_t bound = 1ull << (R2_HIST_FROM + i);
+
+        below += t->n[i];
+        snprintf(le, sizeof(le), "%" PRIu64 ".%09u", bound / NS, (unsigned)(bound % NS));
+        of_sends(o, "_bucket", n, size);
+        label(o, ",", "le", i < PROM_TIMES - 1 ? le : "+Inf");
+        fprintf(o->f, "} %" PRIu64 "\n", below);
+    }
+    of_sends(o, "_sum", n, size);
+    fputs("} ", o->f);
+    seconds(o, t->sum_ns);
+    of_sends(o, "_count", n, size);
+    fprintf(o->f, "} %" PRIu64 "\n", below);
+}
+
+/* Only what has been timed: of a NIC of receivers there would be 60 lines of zeros. */
+static void nic_sends(const struct out *o)
+{
+    int shown = 0;
+
+    for (int i = 0; i < o->total.nics; i++) {
+        for (int s = 0; s < R2_SEND_SIZES; s++) {
+            if (prom_times_count(&o->total.nic[i].sends[s]) == 0) {
+                continue;
+            }
+            if (shown++ == 0) {
+                head(o, "r2_nic_send_seconds", "histogram",
+                     "Times of some sends, from the post until the process saw the completion; "
+                     "small: of at most 16 KiB.");
+            }
+            sends_of(o, &o->total.nic[i], s);
+        }
+    }
+}
+
 /* The same device as somebody else's: containers may give other names to one NIC, and one name to
  * two. One of them is shown. */
 static int shown_before(const struct out *o, int i)
@@ -264,6 +315,7 @@ static void everything(FILE *f, const struct stat_found *found, const struct pro
     host_gauges(&o);
     host_counters(&o);
     nic_counters(&o);
+    nic_sends(&o);
     if (o.nics > 0) {
         nic_info(&o);
         nic_states(&o);

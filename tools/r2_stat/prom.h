@@ -31,10 +31,18 @@ enum prom_nic_sum {
     PROM_NIC_SUMS
 };
 
+/* Times of sends by doublings: shorter than the first bound, R2_HIST_FROM, then up to each of the
+ * following ones, then longer than R2_HIST_TO. */
+#define PROM_TIMES (R2_HIST_TO - R2_HIST_FROM + 2)
+struct prom_times {
+    uint64_t sum_ns, n[PROM_TIMES];
+};
+
 struct prom_nic {
     char device[24];
     unsigned port;
     uint64_t sum[PROM_NIC_SUMS];
+    struct prom_times sends[R2_SEND_SIZES];
 };
 
 /* What a process has counted, and over which NICs. */
@@ -52,6 +60,8 @@ struct prom_book {
     struct prom_count proc[STAT_PROCS];
 };
 
+/* How many times there are. */
+uint64_t prom_times_count(const struct prom_times *t);
 /* Every figure of @from is added to @to. NICs beyond R2_STAT_NICS are left out. */
 void prom_count_add(struct prom_count *to, const struct prom_count *from);
 /* What a process counts now. */

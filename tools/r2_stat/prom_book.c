@@ -2,12 +2,14 @@
  * What the processes have counted, from one look to the next, so that a process that ends takes
  * nothing away from the host's counters. Text, a record a line:
  *
- *     r2.prom/3
+ *     r2.prom/4
  *     ended SUM...                        of all that have ended: 13 numbers, of version 1 the
  *                                         first 8, of version 2 the first 11
  *     process UID UNIQUE SUM...           one that lived at the last look
  *     nic DEVICE PORT SUM...              over a NIC, of the record above: 5 numbers, of versions 1
  *                                         and 2 the first 4
+ *     sends DEVICE PORT SIZE SUM N...     times of sends over it, where there are any: enum
+ *                                         r2_send_size, ns, PROM_TIMES counts; since version 4
  *     end
  */
 #include <errno.h>
@@ -24,11 +26,12 @@
 /* The newest one first. */
 static const struct version {
     const char *head;
-    int sums, nic_sums;
+    int sums, nic_sums, sends;
 } versions[] = {
-    {"r2.prom/3", PROM_SUMS, PROM_NIC_SUMS},
-    {"r2.prom/2", PROM_STALLS, PROM_NIC_STALLS},
-    {"r2.prom/1", PROM_STRANGERS, PROM_NIC_STALLS},
+    {"r2.prom/4", PROM_SUMS, PROM_NIC_SUMS, 1},
+    {"r2.prom/3", PROM_SUMS, PROM_NIC_SUMS, 0},
+    {"r2.prom/2", PROM_STALLS, PROM_NIC_STALLS, 0},
+    {"r2.prom/1", PROM_STRANGERS, PROM_NIC_STALLS, 0},
 };
 _Static_assert(PROM_STRANGERS == 8 && PROM_STALLS == 11 && PROM_NIC_STALLS == 4,
                "what older versions have comes first");
@@ -54,6 +57,32 @@ static struct prom_nic *nic_at(struct prom_count *c, const char *device, unsigne
     return &c->nic[i];
 }
 
+uint64_t prom_times_count(const struct prom_times *t)
+{
+    uint64_t n = 0;
+
+    for (int i = 0; i < PROM_TIMES; i++) {
+        n += t->n[i];
+    }
+    return n;
+}
+
+static void times_add(struct prom_times *to, const struct prom_times *from)
+{
+    to->sum_ns += from->sum_ns;
+    for (int i = 0; i < PROM_TIMES; i++) {
+        to->n[i] += from->n[i];
+    }
+}
+
+static void times_take(struct prom_times *to, const struct r2_hist *h)
+{
+    to->sum_ns += h->sum_ns;
+    for (unsigned i = 0; i < R2_HIST_BUCKETS; i++) {
+        to->n[i == 0 ? 0 : 1 + (i - 1) / R2_HIST_EACH] += h->n[i];
+    }
+}
+
 void prom_count_add(struct prom_count *to, const struct prom_count *from)
 {
     for (int s = 0; s < PROM_SUMS; s++) {
@@ -64,6 +93,9 @@ void prom_count_add(struct prom_count *to, const struct prom_count *from)
 
         for (int s = 0; n && s < PROM_NIC_SUMS; s++) {
             n->sum[s] += from->nic[i].sum[s];
+        }
+        for (int s = 0; n && s < R2_SEND_SIZES; s++) {
+            times_add(&n->sends[s], &from->nic[i].sends[s]);
         }
     }
 }
@@ -88,6 +120,9 @@ void prom_count_take(struct prom_count *out, const struct stat_proc *p)
             n->sum[PROM_WORK] += k->work_requests;
             n->sum[PROM_LOST] += k->lost;
             n->sum[PROM_NIC_STALLS] += k->stalls;
+            for (int s = 0; s < R2_SEND_SIZES; s++) {
+                times_take(&n->sends[s], &k->sends[s]);
+            }
         }
     }
 }
@@ -155,6 +190,24 @@ static int nic_read(const char *line, struct prom_count *c, int sums)
     return n ? 0 : -1;
 }
 
+static int sends_read(const char *line, struct prom_count *c)
+{
+    char device[24];
+    uint64_t row[1 + PROM_TIMES];
+    unsigned port, size;
+    int at = 0;
+    struct prom_nic *n;
+
+    if (c == NULL || sscanf(line, "sends %23s %3u %1u%n", device, &port, &size, &at) != 3 ||
+        size >= R2_SEND_SIZES || numbers_read(line + at, row, 1 + PROM_TIMES) != 0 ||
+        (n = nic_at(c, device, port)) == NULL) {
+        return -1;
+    }
+    n->sends[size].sum_ns = row[0];
+    memcpy(n->sends[size].n, row + 1, sizeof(n->sends[size].n));
+    return 0;
+}
+
 static int line_read(const char *line, struct prom_book *b, struct prom_count **of,
                      const struct version *v)
 {
@@ -163,6 +216,9 @@ static int line_read(const char *line, struct prom_book *b, struct prom_count **
 
     if (strncmp(line, "nic ", 4) == 0) {
         return nic_read(line, *of, v->nic_sums);
+    }
+    if (v->sends && strncmp(line, "sends ", 6) == 0) {
+        return sends_read(line, *of);
     }
     if (strncmp(line, "ended ", 6) == 0) {
         *of = &b->ended;
@@ -196,7 +252,7 @@ static int lines_read(FILE *f, struct prom_book *b)
 {
     const struct version *v = NULL;
     struct prom_count *of = NULL;
-    char line[512];
+    char line[1024];
     int n = 0;
 
     while (fgets(line, sizeof(line), f)) {
@@ -238,6 +294,20 @@ int prom_book_read(const char *file, struct prom_book *b, char *why, size_t why_
     return rc;
 }
 
+static void sends_print(FILE *f, const struct prom_nic *n)
+{
+    for (int s = 0; s < R2_SEND_SIZES; s++) {
+        if (prom_times_count(&n->sends[s]) == 0) {
+            continue;
+        }
+        fprintf(f, "sends %s %u %d %" PRIu64, n->device, n->port, s, n->sends[s].sum_ns);
+        for (int i = 0; i < PROM_TIMES; i++) {
+            fprintf(f, " %" PRIu64, n->sends[s].n[i]);
+        }
+        putc('\n', f);
+    }
+}
+
 static void count_print(FILE *f, const struct prom_count *c)
 {
     for (int s = 0; s < PROM_SUMS; s++) {
@@ -250,6 +320,7 @@ static void count_print(FILE *f, const struct prom_count *c)
             fprintf(f, " %" PRIu64, c->nic[i].sum[s]);
         }
         putc('\n', f);
+        sends_print(f, &c->nic[i]);
     }
 }
 

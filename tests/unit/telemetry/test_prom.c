@@ -5,7 +5,6 @@
  * --json has it, and none that goes backwards when a process ends.
  */
 #include <check.h>
-#include <ctype.h>
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
@@ -17,193 +16,20 @@
 #include <unistd.h>
 
 #include "plugin/telemetry/r2_stat_file.h"
+#include "tests/unit/prom_doc.h"
 #include "tests/unit/suite.h"
 
-#define TEXT    65536
-#define METRICS 64
-#define SERIES  512
+#define TEXT 65536
 
 static char dir[64], prom_file[96], counters_file[112], text[TEXT], json[TEXT], errors[TEXT];
-
-/* --- the format --- */
-
-static struct {
-    char metric[METRICS][96], type[METRICS][16], help[METRICS][200];
-    int samples[METRICS];
-    int metrics;
-    char series[SERIES][300];
-    double value[SERIES];
-    int n;
-    char why[400];
-} doc;
-
-static int wrong(const char *what, const char *line)
-{
-    snprintf(doc.why, sizeof(doc.why), "%s: %.200s", what, line);
-    return -1;
-}
-
-static size_t name_len(const char *p, int is_label)
-{
-    size_t n = 0;
-
-    while (isalpha((unsigned char)p[n]) || p[n] == '_' || (p[n] == ':' && !is_label) ||
-           (n > 0 && isdigit((unsigned char)p[n]))) {
-        n++;
-    }
-    return n;
-}
-
-/* "{a="b",...}" at @p; its length, 0: not one. */
-static size_t labels_len(const char *p)
-{
-    size_t n = 1;
-
-    for (;;) {
-        size_t k = name_len(p + n, 1);
-
-        if (k == 0 || strncmp(p + n + k, "=\"", 2) != 0) {
-            return 0;
-        }
-        for (n += k + 2; p[n] != '"'; n++) {
-            if (p[n] == '\0' || (p[n] == '\\' && strchr("\\\"n", p[++n]) == NULL)) {
-                return 0;
-            }
-        }
-        n++;
-        if (p[n] == '}') {
-            return n + 1;
-        }
-        if (p[n++] != ',') {
-            return 0;
-        }
-    }
-}
-
-static int ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), k = strlen(end);
-
-    return n > k && strcmp(s + n - k, end) == 0;
-}
-
-static int help_take(const char *line)
-{
-    size_t n = name_len(line + 7, 0);
-
-    if (n == 0 || n >= 96 || line[7 + n] != ' ' || line[8 + n] == '\0' || doc.metrics == METRICS) {
-        return wrong("no HELP", line);
-    }
-    if (doc.metrics && doc.samples[doc.metrics - 1] == 0) {
-        return wrong("the metric before has no sample", line);
-    }
-    snprintf(doc.metric[doc.metrics], sizeof(doc.metric[0]), "%.*s", (int)n, line + 7);
-    for (int i = 0; i < doc.metrics; i++) {
-        if (strcmp(doc.metric[i], doc.metric[doc.metrics]) == 0) {
-            return wrong("HELP twice, or samples apart", line);
-        }
-    }
-    doc.metrics++;
-    return 0;
-}
-
-static int type_take(const char *line)
-{
-    const char *name = doc.metrics ? doc.metric[doc.metrics - 1] : "";
-    size_t n = strlen(name);
-    char *type = doc.metrics ? doc.type[doc.metrics - 1] : NULL;
-
-    if (n == 0 || strncmp(line + 7, name, n) != 0 || line[7 + n] != ' ' || type[0] ||
-        doc.samples[doc.metrics - 1]) {
-        return wrong("TYPE not behind its HELP", line);
-    }
-    snprintf(type, sizeof(doc.type[0]), "%.15s", line + 8 + n);
-    if (strcmp(type, "counter") != 0 && strcmp(type, "gauge") != 0) {
-        return wrong("type", line);
-    }
-    if (strncmp(name, "r2_", 3) != 0 ||
-        (strcmp(type, "counter") == 0) != ends_with(name, "_total")) {
-        return wrong("name: prefix r2_, _total on counters and nowhere else", line);
-    }
-    if (strstr(name, "_ms") || strstr(name, "micro") || strstr(name, "percent") ||
-        strstr(name, "_kb") || strstr(name, "_mbps")) {
-        return wrong("unit: seconds, bytes, ratios", line);
-    }
-    return 0;
-}
-
-static int sample_take(const char *line)
-{
-    size_t n = name_len(line, 0), k = 0;
-    int m = doc.metrics - 1;
-    char *end;
-
-    if (m < 0 || n != strlen(doc.metric[m]) || strncmp(line, doc.metric[m], n) != 0 ||
-        doc.type[m][0] == '\0') {
-        return wrong("a sample that is not behind its HELP and TYPE", line);
-    }
-    if (line[n] == '{' && (k = labels_len(line + n)) == 0) {
-        return wrong("labels", line);
-    }
-    n += k;
-    if (line[n] != ' ' || !(isdigit((unsigned char)line[n + 1])) || n >= sizeof(doc.series[0]) ||
-        doc.n == SERIES) {
-        return wrong("value", line);
-    }
-    snprintf(doc.series[doc.n], sizeof(doc.series[0]), "%.*s", (int)n, line);
-    doc.value[doc.n] = strtod(line + n + 1, &end);
-    if (*end != '\0') {
-        return wrong("something behind the value (a timestamp?)", line);
-    }
-    for (int i = 0; i < doc.n; i++) {
-        if (strcmp(doc.series[i], doc.series[doc.n]) == 0) {
-            return wrong("the same series twice", line);
-        }
-    }
-    doc.samples[m]++;
-    doc.n++;
-    return 0;
-}
-
-/* 0: @in is by the format, and is in `doc`. */
-static int doc_read(const char *in)
-{
-    memset(&doc, 0, sizeof(doc));
-    while (*in) {
-        size_t n = strcspn(in, "\n");
-        char line[1024];
-        int rc;
-
-        if (in[n] == '\0' || n >= sizeof(line) || n == 0) {
-            return wrong("a line that is empty, too long, or not ended", in);
-        }
-        snprintf(line, sizeof(line), "%.*s", (int)n, in);
-        rc = strncmp(line, "# HELP ", 7) == 0   ? help_take(line)
-             : strncmp(line, "# TYPE ", 7) == 0 ? type_take(line)
-                                                : sample_take(line);
-        if (rc != 0) {
-            return rc;
-        }
-        in += n + 1;
-    }
-    return doc.metrics && doc.samples[doc.metrics - 1] ? 0 : wrong("no sample at the end", "");
-}
-
-static double value_of(const char *series)
-{
-    for (int i = 0; i < doc.n; i++) {
-        if (strcmp(doc.series[i], series) == 0) {
-            return doc.value[i];
-        }
-    }
-    ck_abort_msg("no %s", series);
-}
 
 /* The parser itself: what it must not take. */
 START_TEST(the_parser_refuses)
 {
     static const char *const good =
         "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total{d=\"\\\\\\\"\\n\"} 1\nr2_a_total{d=\"2\"} 1.5\n";
+    static const char *const times =
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds_bucket{d=\"1\",le=\"0.5\"} 1\nr2_a_seconds_bucket{d=\"1\",le=\"+Inf\"} 3\nr2_a_seconds_sum{d=\"1\"} 1.5\nr2_a_seconds_count{d=\"1\"} 3\n";
     static const char *const bad[] = {
         "",
         "r2_a_total 1\n",
@@ -222,10 +48,21 @@ START_TEST(the_parser_refuses)
         "# HELP r2_a_ms x\n# TYPE r2_a_ms gauge\nr2_a_ms 1\n",
         "# HELP a x\n# TYPE a gauge\na 1\n",
         "# HELP r2_a x\n# TYPE r2_a gauge\nr2_a 1\n# HELP r2_b x\n# TYPE r2_b gauge\nr2_b 1\nr2_a{c=\"1\"} 1\n",
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds_bucket{d=\"1\",le=\"0.5\"} 1\nr2_a_seconds_bucket{d=\"1\",le=\"+Inf\"} 0\nr2_a_seconds_sum{d=\"1\"} 1.5\nr2_a_seconds_count{d=\"1\"} 3\n",
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds_bucket{d=\"1\",le=\"0.5\"} 1\nr2_a_seconds_sum{d=\"1\"} 1.5\nr2_a_seconds_count{d=\"1\"} 3\n",
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds_bucket{d=\"1\",le=\"0.5\"} 1\nr2_a_seconds_bucket{d=\"1\",le=\"+Inf\"} 3\nr2_a_seconds_count{d=\"1\"} 3\n",
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds_bucket{d=\"1\",le=\"0.5\"} 1\nr2_a_seconds_bucket{d=\"1\",le=\"+Inf\"} 3\nr2_a_seconds_sum{d=\"1\"} 1.5\n",
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds_bucket{d=\"1\",le=\"0.5\"} 1\nr2_a_seconds_bucket{d=\"1\",le=\"+Inf\"} 3\nr2_a_seconds_sum{d=\"1\"} 1.5\nr2_a_seconds_count{d=\"1\"} 4\n",
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds_bucket{d=\"1\",le=\"0.5\"} 1\nr2_a_seconds_bucket{d=\"1\",le=\"+Inf\"} 3\nr2_a_seconds_sum{d=\"2\"} 1.5\nr2_a_seconds_count{d=\"1\"} 3\n",
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds_bucket{d=\"1\",le=\"0.5\"} 1\nr2_a_seconds_bucket{d=\"2\",le=\"+Inf\"} 3\nr2_a_seconds_sum{d=\"1\"} 1.5\nr2_a_seconds_count{d=\"1\"} 3\n",
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds_bucket{d=\"1\",le=\"+Inf\"} 3\nr2_a_seconds_bucket{d=\"1\",le=\"0.5\"} 1\nr2_a_seconds_sum{d=\"1\"} 1.5\nr2_a_seconds_count{d=\"1\"} 3\n",
+        "# HELP r2_a_seconds x\n# TYPE r2_a_seconds histogram\nr2_a_seconds{d=\"1\"} 3\n",
+        "# HELP r2_a x\n# TYPE r2_a histogram\nr2_a_sum 1\n",
         "# HELP r2_a x\n# TYPE r2_a gauge\nr2_a 1\n# HELP r2_a x\n# TYPE r2_a gauge\nr2_a 1\n",
     };
 
     ck_assert_msg(doc_read(good) == 0, "%s", doc.why);
+    ck_assert_msg(doc_read(times) == 0, "%s", doc.why);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         ck_assert_msg(doc_read(bad[i]) != 0, "%s", bad[i]);
     }
@@ -387,6 +224,12 @@ static void put(int i, uint64_t k)
                                   .moved = 4,
                                   .since = 6000000000}};
 
+    nic[0].sends[R2_SEND_SMALL].n[0] = 2 * x;
+    nic[0].sends[R2_SEND_SMALL].n[r2_hist_bucket(1500)] = 3 * x;
+    nic[0].sends[R2_SEND_SMALL].n[r2_hist_bucket(1100)] = 4 * x;
+    nic[0].sends[R2_SEND_SMALL].sum_ns = 1500000000 * x;
+    nic[1].sends[R2_SEND_LARGE].n[R2_HIST_BUCKETS - 1] = 5 * x;
+    nic[1].sends[R2_SEND_LARGE].n[R2_HIST_BUCKETS - 2] = 6 * x;
     r2_stat_begin(proc[i]);
     ck_assert_int_eq(r2_stat_put_nic(proc[i], 0, &nic[0]), 1);
     ck_assert_int_eq(r2_stat_put_nic(proc[i], 1, &nic[1]), 1);
@@ -412,7 +255,10 @@ static const char *const counters[][2] = {{"r2_faults_total", "faults"},
                                           {"r2_nic_sent_bytes_total", "sent_bytes"},
                                           {"r2_nic_received_bytes_total", "received_bytes"},
                                           {"r2_nic_work_requests_total", "work_requests"},
-                                          {"r2_nic_lives_lost_total", "lives_lost"}};
+                                          {"r2_nic_lives_lost_total", "lives_lost"},
+                                          {"r2_nic_send_seconds_count", NULL},
+                                          {"r2_nic_send_seconds_bucket", NULL},
+                                          {"r2_nic_send_seconds_sum", NULL}};
 #define COUNTERS (int)(sizeof(counters) / sizeof(counters[0]))
 
 static void equal_to_json(void)
@@ -469,6 +315,45 @@ START_TEST(counters_equal_those_of_json)
 }
 END_TEST
 
+#define FIRST  "{device=\"odd\\\"name\\\\1\",port=\"1\",size=\"small\""
+#define SECOND "{device=\"mlx5_1\",port=\"2\",size=\"large\""
+
+static void are_counted(double x)
+{
+    ck_assert(value_of("r2_nic_send_seconds_bucket" FIRST ",le=\"0.000001024\"}") == 2 * x);
+    ck_assert(value_of("r2_nic_send_seconds_bucket" FIRST ",le=\"0.000002048\"}") == 9 * x);
+    ck_assert(value_of("r2_nic_send_seconds_bucket" FIRST ",le=\"137.438953472\"}") == 9 * x);
+    ck_assert(value_of("r2_nic_send_seconds_sum" FIRST "}") == 1.5 * x);
+    ck_assert(value_of("r2_nic_send_seconds_count" FIRST "}") == 9 * x);
+    ck_assert(value_of("r2_nic_send_seconds_bucket" SECOND ",le=\"68.719476736\"}") == 0);
+    ck_assert(value_of("r2_nic_send_seconds_bucket" SECOND ",le=\"137.438953472\"}") == 6 * x);
+    ck_assert(value_of("r2_nic_send_seconds_bucket" SECOND ",le=\"+Inf\"}") == 11 * x);
+    ck_assert(prom_sum("r2_nic_send_seconds_count") == 20 * x); /* and nothing of other sizes */
+}
+
+/* Times of sends: bounds, counts from the first one on, and the memory of them. */
+START_TEST(times_of_sends)
+{
+    put(0, 0);
+    put(1, 0);
+    to_file();
+    ck_assert(strstr(text, "r2_nic_send_seconds") == NULL); /* none yet */
+    put(0, 1000);
+    put(1, 1000);
+    to_file();
+    are_counted(3000);
+    to_file();
+    are_counted(3000);
+    r2_stat_remove(proc[0]);
+    proc[0] = NULL;
+    to_file();
+    are_counted(3000);
+    put(1, 2000);
+    to_file();
+    are_counted(5000);
+}
+END_TEST
+
 /* A process that ends takes nothing away, one that goes on is counted on, the same look twice
  * counts once. */
 START_TEST(counters_do_not_go_backwards)
@@ -515,6 +400,8 @@ START_TEST(an_older_memory_is_taken_over)
         {"r2.prom/1\nended 100000 0 0 0 0 0 0 7\nprocess 1 5 1 0 0 0 0 0 0 0\nnic mlx5_1 2 1 2 3 4\nend\n",
          0},
         {"r2.prom/2\nended 100000 0 0 0 0 0 0 7 11 0 0\nprocess 1 5 1 0 0 0 0 0 0 0 2 0 0\nnic mlx5_1 2 1 2 3 4\nend\n",
+         13},
+        {"r2.prom/3\nended 100000 0 0 0 0 0 0 7 11 0 0 0 0\nprocess 1 5 1 0 0 0 0 0 0 0 2 0 0 0 0\nnic mlx5_1 2 1 2 3 4 0\nend\n",
          13}};
     FILE *f;
 
@@ -534,6 +421,7 @@ START_TEST(an_older_memory_is_taken_over)
     ck_assert(value_of("r2_faults_total") == 100001 + 3000);
     ck_assert(value_of("r2_oob_strangers_total") == row[_i].strangers + 9 * 3000);
     ck_assert(value_of("r2_registrations_kept_total") == 15 * 3000);
+    are_counted(3000);
 }
 END_TEST
 
@@ -542,7 +430,13 @@ START_TEST(a_damaged_memory_is_an_error)
 {
     static const char *const bad[] = {
         "",
-        "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/5\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nsends a 1 2 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nsends a 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nsends a 1 0 0\nend\n",
+        "r2.prom/4\nsends a 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/3\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nsends a 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
         "r2.prom/3\nended 0 0 0 0 0 0 0 0 0 0 0\nend\n",
         "r2.prom/3\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nnic a 1 1 2 3 4\nend\n",
         "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 0\nnic a 1 1 2 3 4 5\nend\n",
@@ -600,8 +494,9 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, the_parser_refuses);
     tcase_add_test(t, counters_equal_those_of_json);
+    tcase_add_test(t, times_of_sends);
     tcase_add_test(t, counters_do_not_go_backwards);
-    tcase_add_loop_test(t, an_older_memory_is_taken_over, 0, 2);
+    tcase_add_loop_test(t, an_older_memory_is_taken_over, 0, 3);
     tcase_add_test(t, a_damaged_memory_is_an_error);
     tcase_add_test(t, a_file_that_cannot_be_written);
     suite_add_tcase(s, t);

@@ -582,31 +582,6 @@ void ib_send_progress(struct ib_send *tx)
     }
 }
 
-static int all_parts(const struct ib_smsg *m, unsigned mask)
-{
-    return mask == (1u << m->nparts) - 1;
-}
-
-int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m)
-{
-    if (m->wrs_out != 0 || m->soft != 0) {
-        return 0;
-    }
-    if (tx->sack > m->seq || all_parts(m, m->ledger)) {
-        return 1;
-    }
-    if (tx->conn->cfg->ack == R2_ACK_CQE || !r2_rule(R2_RULE_E2E_ACK)) {
-        return all_parts(m, m->ledger | m->arrived);
-    }
-    return 0;
-}
-
-int ib_send_written(const struct ib_send *tx, const struct ib_smsg *m)
-{
-    return m->wrs_out == 0 && m->soft == 0 &&
-           (tx->sack > m->seq || all_parts(m, m->ledger | m->arrived));
-}
-
 int ib_send_idle(const struct ib_send *tx)
 {
     for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {

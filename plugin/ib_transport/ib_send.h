@@ -8,6 +8,7 @@
 #ifndef IB_SEND_H
 #define IB_SEND_H
 
+#include "base/r2_rules.h"
 #include "ib_path.h"
 #include "r2_plan.h"
 
@@ -91,12 +92,33 @@ struct ib_smsg *ib_send_start(struct ib_send *tx, const void *data, uint32_t siz
 /* Polls completions, CTS and acknowledgements; posts what could not be posted before. */
 void ib_send_progress(struct ib_send *tx);
 
+/* Whether all parts of @m are in @mask. */
+static inline int ib_send_all_parts(const struct ib_smsg *m, unsigned mask)
+{
+    return mask == (1u << m->nparts) - 1;
+}
+
+/* Whether @m is written, as far as its own work requests tell: R's process need not have heard of
+ * it. */
+static inline int ib_send_written(const struct ib_send *tx, const struct ib_smsg *m)
+{
+    return m->wrs_out == 0 && m->soft == 0 &&
+           (tx->sack > m->seq || ib_send_all_parts(m, m->ledger | m->arrived));
+}
+
 /* Whether @m may be reported done: acknowledged end to end and all own work requests accounted for
  * (P13). */
-int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m);
-
-/* ... as far as @m is written: where R's process need not have heard of it. */
-int ib_send_written(const struct ib_send *tx, const struct ib_smsg *m);
+static inline int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m)
+{
+    if (m->wrs_out != 0 || m->soft != 0) {
+        return 0;
+    }
+    if (tx->sack > m->seq || ib_send_all_parts(m, m->ledger)) {
+        return 1;
+    }
+    return (tx->conn->cfg->ack == R2_ACK_CQE || !r2_rule(R2_RULE_E2E_ACK)) &&
+           ib_send_written(tx, m);
+}
 
 /* The done was reported: the slot is free. */
 static inline void ib_send_retire(struct ib_smsg *m)

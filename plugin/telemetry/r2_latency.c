@@ -8,9 +8,9 @@ struct r2_latency {
     struct r2_hist_live hist[R2_SEND_SIZES];
     uint32_t random;
     /* the message that is timed */
-    uint8_t open; /* there is one */
-    uint16_t left; /* bit per part: not in when it was tested last */
-    uint64_t since; /* ns */
+    uint8_t open;              /* there is one */
+    uint16_t left;             /* bit per part: not in when it was tested last */
+    uint64_t since;            /* ns */
     uint8_t nic[R2_MAX_PARTS]; /* of the first post of each part */
 };
 

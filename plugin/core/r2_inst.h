@@ -89,8 +89,9 @@ enum r2_req_kind {
 struct r2_req {
     struct r2_comm *comm;
     enum r2_req_kind kind;
-    uint8_t n;    /* receives of a group */
-    uint64_t seq; /* of a flush: its number */
+    uint8_t n;            /* receives of a group */
+    uint64_t seq;         /* of a flush: its number */
+    struct ib_smsg *sent; /* of a send: its slot */
 };
 
 /* What of a connection was known after its last step, for statistics and events. Service thread;

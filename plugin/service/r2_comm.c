@@ -354,6 +354,7 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
     m = ib_send_start(c->tx, data, (uint32_t)size, (uint32_t)tag, mr);
     if (m) {
         *req = make_req(c, R2_REQ_SEND, m->seq, 1);
+        (*req)->sent = m;
         if (__builtin_expect(--c->untimed == 0, 0)) {
             r2_latency_begin(c, *req, m);
         }
@@ -453,10 +454,9 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
 static inline __attribute__((always_inline)) int test_send(struct r2_comm *c,
                                                            const struct r2_req *req, int *sizes)
 {
-    struct ib_smsg *m;
+    struct ib_smsg *m = req->sent;
 
     ib_send_progress(c->tx);
-    m = &c->tx->msg[req->seq % R2_LEDGER_WINDOW];
     if (!ib_send_done(c->tx, m)) {
         return 0;
     }
@@ -498,7 +498,7 @@ static __attribute__((noinline)) int test_timed(struct r2_comm *c, const struct 
 {
     int done = test_send(c, req, sizes);
 
-    r2_latency_look(c, &c->tx->msg[req->seq % R2_LEDGER_WINDOW], done);
+    r2_latency_look(c, req->sent, done);
     return done;
 }
 

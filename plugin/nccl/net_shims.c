@@ -269,32 +269,24 @@ enum nccl_result net_shim_dereg_mr(void *comm, void *mhandle)
 enum nccl_result net_shim_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle,
                                 void **request)
 {
-    struct r2_req *req = NULL;
-    enum r2_status s;
-
     if (__builtin_expect(send_comm == NULL || request == NULL, 0)) {
         return net_shim_refuse("isend", "no comm, or no room for the request");
     }
-    s = r2_net_isend(send_comm, data, size, tag, mhandle, &req);
-    *request = req;
-    return net_shim_result(s);
+    return net_shim_result(
+        r2_net_isend(send_comm, data, size, tag, mhandle, (struct r2_req **)request));
 }
 
 enum nccl_result net_shim_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
                                 void **mhandles, void **request)
 {
-    struct r2_req *req = NULL;
-    enum r2_status s;
-
     if (__builtin_expect(recv_comm == NULL || request == NULL || n < 1 || n > R2_NET_MAX_RECVS ||
                              !data || !sizes || !tags || !mhandles,
                          0)) {
         return net_shim_refuse("irecv",
                                "no comm, no room for the request, or a bad list of buffers");
     }
-    s = r2_net_irecv(recv_comm, n, data, sizes, tags, (struct ib_mr **)mhandles, &req);
-    *request = req;
-    return net_shim_result(s);
+    return net_shim_result(r2_net_irecv(recv_comm, n, data, sizes, tags, (struct ib_mr **)mhandles,
+                                        (struct r2_req **)request));
 }
 
 enum nccl_result net_shim_isend_profiled(void *send_comm, void *data, size_t size, int tag,

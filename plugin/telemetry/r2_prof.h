@@ -12,7 +12,7 @@
 #ifndef R2_PROF_H
 #define R2_PROF_H
 
-#include "core/r2_net.h"
+#include "core/r2_inst.h"
 #include "ib_transport/r2_ledger.h"
 
 struct ib_conn;
@@ -75,9 +75,16 @@ struct r2_prof {
 /* NULL: nobody listens, or no memory. For free(). Does not block. */
 struct r2_prof *r2_prof_new(const struct r2_config *cfg);
 
-/* @req was just started for what NCCL calls @parent, one per buffer, NULL: none. Looks at it. No
- * gate held. */
-void r2_prof_begin(struct r2_req *req, void *const *parent);
+/* Of a connection with c->prof. */
+void r2_prof_begin_req(struct r2_req *req, void *const *parent);
+/* @req was just started for what NCCL calls @parent, one per buffer, NULL: none. Looks at it, where
+ * a profiler listens. No gate held. */
+static inline void r2_prof_begin(struct r2_req *req, void *const *parent)
+{
+    if (__builtin_expect(req->comm->prof != NULL, 0)) {
+        r2_prof_begin_req(req, parent);
+    }
+}
 
 /* Reports the events of the connection's requests that began or ended since the last call; @over:
  * nothing of @req is under way any more. Gate held. r2_prof_notify() follows. */

@@ -395,14 +395,14 @@ static __attribute__((noinline)) int other_arrival(struct ib_recv *rx, struct ib
     return 0;
 }
 
-/* The ledger has taken a part that came over @p. */
+/* The ledger has taken a part that came over @p. @bit: of @p. */
 static inline __attribute__((always_inline)) void counted(struct ib_recv *rx, struct ib_path *p,
-                                                          struct ib_rmsg *m, uint32_t bytes,
-                                                          enum r2_ledger_result r)
+                                                          uint8_t bit, struct ib_rmsg *m,
+                                                          uint32_t bytes, enum r2_ledger_result r)
 {
     IB_RLX_ADD(p->bytes, bytes);
-    rx->carried |= (uint8_t)(1u << p->index);
-    m->from |= (uint8_t)(1u << p->index);
+    rx->carried |= bit;
+    m->from |= bit;
     if (r == R2_LEDGER_COMPLETE) {
         IB_RLX_ADD(rx->messages, 1);
         IB_RLX_ADD(rx->met, m->size);
@@ -413,13 +413,14 @@ static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, st
                                                           const struct ibv_wc *wc)
 {
     struct ib_imm imm = ib_imm_unpack(ntohl(wc->imm_data));
+    uint8_t bit = (uint8_t)(1u << p->index);
     uint32_t bytes = wc->byte_len;
     enum r2_ledger_result r;
     int how;
 
     IB_RLX_ADD(p->cqes, 1);
-    rx->seen |= (uint8_t)(1u << p->index);
-    rx->hot |= (uint8_t)(1u << p->index);
+    rx->seen |= bit;
+    rx->hot |= bit;
     if (__builtin_expect(wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != p->plain ||
                              imm.inc != (p->inc & 63),
                          0) &&
@@ -434,8 +435,9 @@ static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, st
         bad_arrival(rx, p, imm, r);
         return;
     }
-    counted(rx, p, SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq)), bytes, r);
+    counted(rx, p, bit, SLOT(rx, imm.seq), bytes, r);
 }
+_Static_assert(65536 % R2_LEDGER_WINDOW == 0, "the slot of a seq is that of its low 16 bits");
 
 /* CTS that are not out; arrivals whose read is back enter the ledger (P34). */
 static __attribute__((noinline)) void do_pending(struct ib_recv *rx)
@@ -456,7 +458,7 @@ static __attribute__((noinline)) void do_pending(struct ib_recv *rx)
         r2_ledger_unsee(&rx->ledger, u.seq, u.k);
         r = r2_ledger_add(&rx->ledger, (uint16_t)u.seq, u.k, u.nparts, u.bytes);
         if (r <= R2_LEDGER_COMPLETE) {
-            counted(rx, path, SLOT(rx, u.seq), u.bytes, r);
+            counted(rx, path, (uint8_t)(1u << p), SLOT(rx, u.seq), u.bytes, r);
         } else {
             bad_arrival(rx, path,
                         ib_imm_unpack(ib_imm_pack(u.seq, u.k, u.nparts, IB_IMM_NONE, path->inc)),
@@ -538,7 +540,7 @@ static __attribute__((noinline)) int take_completions(struct ib_recv *rx, struct
             ib_conn_call_fault(rx->conn, p->index, EIO);
             return -1;
         }
-        for (const struct ibv_wc *w = wc; w < wc + n; w++) {
+        for (const struct ibv_wc *w = wc, *end = wc + n; w < end; w++) {
             used += completion(rx, p, w);
         }
         if (used >= IB_RECV_BATCH && ib_conn_up(rx->conn, p->index)) {

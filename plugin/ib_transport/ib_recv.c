@@ -282,6 +282,48 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
     }
 }
 
+/* Opens the receive that is buffer @i of @n of its group, and fills in its CTS for @p. */
+static inline __attribute__((always_inline)) void open_one(struct ib_recv *rx, struct ib_path *p,
+                                                           int n, int i, void *data, size_t size,
+                                                           int tag, struct ib_mr *mr)
+{
+    uint64_t seq = r2_ledger_post(&rx->ledger, size);
+    struct ib_rmsg *m = SLOT(rx, seq);
+
+    *m = (struct ib_rmsg){.seq = seq,
+                          .data = data,
+                          .mr = mr,
+                          .size = (uint32_t)size,
+                          .tag = (uint32_t)tag,
+                          .n = (uint8_t)n,
+                          .index = (uint8_t)i,
+                          .quarantined_by = rx->holding,
+                          .gpu = rx->flush && ib_flush_wants(rx->flush, mr)};
+    fill_entry(rx, p, m);
+    IB_RLX_ADD(rx->wanted, size);
+    if (size > rx->largest) {
+        IB_RLX_SET(rx->largest, size);
+    }
+}
+
+static __attribute__((noinline)) void open_group(struct ib_recv *rx, struct ib_path *p, int n,
+                                                 void *const *data, const size_t *sizes,
+                                                 const int *tags, struct ib_mr *const *mrs)
+{
+    for (int i = 0; i < n; i++) {
+        open_one(rx, p, n, i, data[i], sizes[i], tags[i], mrs[i]);
+    }
+}
+
+/* The CTS of a group could not be written: its path is down now. */
+static __attribute__((noinline, cold)) void group_pending(struct ib_recv *rx, uint64_t first, int n)
+{
+    for (int i = 0; i < n; i++) {
+        SLOT(rx, first + (uint64_t)i)->cts_out = 0;
+    }
+    rx->cts_pending = 1;
+}
+
 enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
                              const int *tags, struct ib_mr *const *mrs, uint64_t *first)
 {
@@ -300,31 +342,14 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
     if (rx->opened == rx->messages) {
         IB_RLX_SET(rx->largest, 0);
     }
-    for (int i = 0; i < n; i++) {
-        uint64_t seq = r2_ledger_post(&rx->ledger, sizes[i]);
-        struct ib_rmsg *m = SLOT(rx, seq);
-
-        *m = (struct ib_rmsg){.seq = seq,
-                              .data = data[i],
-                              .mr = mrs[i],
-                              .size = (uint32_t)sizes[i],
-                              .tag = (uint32_t)tags[i],
-                              .n = (uint8_t)n,
-                              .index = (uint8_t)i,
-                              .quarantined_by = rx->holding,
-                              .gpu = rx->flush && ib_flush_wants(rx->flush, mrs[i])};
-        fill_entry(rx, p, m);
-        IB_RLX_ADD(rx->wanted, sizes[i]);
-        if (sizes[i] > rx->largest) {
-            IB_RLX_SET(rx->largest, sizes[i]);
-        }
+    if (__builtin_expect(n == 1, 1)) {
+        open_one(rx, p, 1, 0, data[0], sizes[0], tags[0], mrs[0]);
+    } else {
+        open_group(rx, p, n, data, sizes, tags, mrs);
     }
     IB_RLX_ADD(rx->opened, n);
     if (__builtin_expect(write_entries(rx, p, *first, n) != 0, 0)) {
-        for (int i = 0; i < n; i++) {
-            SLOT(rx, *first + (uint64_t)i)->cts_out = 0;
-        }
-        rx->cts_pending = 1;
+        group_pending(rx, *first, n);
     } else {
         note_ack_sent(rx, p);
     }

@@ -706,24 +706,17 @@ void ib_recv_send_acks(struct ib_recv *rx)
     }
 }
 
-int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, int *sizes)
+int ib_recv_group_done(const struct ib_recv *rx, uint64_t first, int n, int *sizes)
 {
     for (int i = 0; i < n; i++) {
-        uint64_t seq = first + (uint64_t)i;
-
-        if (!r2_ledger_complete(&rx->ledger, seq) || SLOT(rx, seq)->quarantined_by) {
+        if (!ib_recv_one_done(rx, first + (uint64_t)i, NULL)) {
             return 0;
         }
     }
     for (int i = 0; sizes && i < n; i++) {
-        sizes[i] = (int)rx->ledger.entry[(first + (uint64_t)i) % R2_LEDGER_WINDOW].bytes;
+        ib_recv_one_done(rx, first + (uint64_t)i, &sizes[i]);
     }
     return 1;
-}
-
-void ib_recv_retire(struct ib_recv *rx, int n)
-{
-    r2_ledger_retire(&rx->ledger, (unsigned)n);
 }
 
 int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr)

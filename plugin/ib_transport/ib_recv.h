@@ -113,12 +113,34 @@ void ib_recv_send_acks(struct ib_recv *rx);
 /* The same for the CTS of open receives from seq @from on. */
 void ib_recv_cts_again(struct ib_recv *rx, uint64_t from);
 
+/* Whether @seq may be reported done (P6), alone; then fills @size if not NULL. */
+static inline int ib_recv_one_done(const struct ib_recv *rx, uint64_t seq, int *size)
+{
+    unsigned slot = (unsigned)(seq % R2_LEDGER_WINDOW);
+
+    if (!r2_ledger_complete(&rx->ledger, seq) || rx->msg[slot].quarantined_by) {
+        return 0;
+    }
+    if (size) {
+        *size = (int)rx->ledger.entry[slot].bytes;
+    }
+    return 1;
+}
+
+int ib_recv_group_done(const struct ib_recv *rx, uint64_t first, int n, int *sizes);
 /* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not
  * NULL. */
-int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, int *sizes);
+static inline int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, int *sizes)
+{
+    return __builtin_expect(n == 1, 1) ? ib_recv_one_done(rx, first, sizes)
+                                       : ib_recv_group_done(rx, first, n, sizes);
+}
 
 /* The done was reported. Groups are reported in order. */
-void ib_recv_retire(struct ib_recv *rx, int n);
+static inline void ib_recv_retire(struct ib_recv *rx, int n)
+{
+    r2_ledger_retire(&rx->ledger, (unsigned)n);
+}
 
 /* Paths that parts of seq came over, as long as its slot is not used again. */
 static inline uint8_t ib_recv_from(const struct ib_recv *rx, uint64_t seq)

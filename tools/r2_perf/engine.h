@@ -35,7 +35,8 @@ struct engine_batch {
     bool timed;       /* recorded in the trace */
     bool clock_start; /* the trace starts with this batch */
     enum engine_blocking blocking;
-    int agg; /* operations per iteration */
+    int agg;          /* operations per iteration */
+    uint64_t late_ns; /* this rank begins so much later than the others */
     void (*started)(
         void *arg,
         uint64_t start_ns); /* called once the batch has begun, on the progress thread; or NULL */

@@ -1,6 +1,9 @@
 /* How a batch begins and ends, whoever runs its operations: r2_perf's own engine or NCCL. */
 #include "tools/r2_perf/engine.h"
 
+#include <errno.h>
+#include <time.h>
+
 #include "tools/r2_perf/util.h"
 #include "tools/r2_perf/watch.h"
 
@@ -12,6 +15,12 @@ int engine_batch_start(struct engine_batch *b, struct boot *boot, struct trace *
     }
     b->start_ns = util_now_ns();
     watch_phase_set("running an operation");
+    if (b->late_ns) {
+        struct timespec left = {.tv_sec = (time_t)(b->late_ns / UTIL_NS_PER_S),
+                                .tv_nsec = (long)(b->late_ns % UTIL_NS_PER_S)};
+        while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+        }
+    }
     if (b->clock_start) {
         trace_clock_start(trace, b->start_ns);
     }

@@ -209,7 +209,7 @@ static int launch_meeting_open(struct launch *l)
 /* In the child: become the rank. Does not return. */
 static void launch_child_exec(struct launch *l, int rank, pid_t parent)
 {
-    char place[160], host[16];
+    char place[160], host[16], name[16];
     char **argv = util_mem_alloc((size_t)l->o->argc + 16, sizeof(*argv));
     int n = 0, h = rank / l->o->ranks_per_host;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -223,6 +223,8 @@ static void launch_child_exec(struct launch *l, int rank, pid_t parent)
              rank % l->o->ranks_per_host, l->listen_fd, l->board_fd, l->port,
              (unsigned long long)l->key);
     setenv("R2_PERF_CHILD", place, 1);
+    snprintf(name, sizeof(name), "%d", rank);
+    setenv("RANK", name, 1); /* as launchers of jobs do */
     if (l->use_fabric) {
         char *wrap[] = {l->softfab, "exec", "--host", host, "--name", l->fabric, "--"};
         setenv("R2_PERF_FABRIC", l->fabric, 1);

@@ -136,6 +136,7 @@ static int measure_batch_run(struct measure *m, struct measure_state *s, int n, 
     }
     b.timed = timed && s->c->watched;
     b.clock_start = b.timed && !m->recording;
+    b.late_ns = b.clock_start && m->rank == m->o->late_rank ? m->o->late_ns : 0;
     b.started = b.clock_start ? m->started : NULL;
     b.started_arg = m->started_arg;
     m->recording = m->recording || b.timed;

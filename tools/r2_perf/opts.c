@@ -112,6 +112,25 @@ static const char *row_fault_add(struct opts *o, const char *text, bool command)
     return NULL;
 }
 
+static const char *row_late_set(struct opts *o, const char *text)
+{
+    const char *colon = strchr(text, ':');
+    char rank[16];
+    long n;
+    if (!colon || colon - text >= (int)sizeof(rank)) {
+        return "is not RANK:TIME, such as 1:8s";
+    }
+    snprintf(rank, sizeof(rank), "%.*s", (int)(colon - text), text);
+    if (!util_int_parse(rank, 0, BOOT_RANKS_MAX - 1, &n)) {
+        return "does not start with a rank, as 1:8s does";
+    }
+    if (!util_time_parse(colon + 1, &o->late_ns)) {
+        return "does not end with a time, as 1:8s does";
+    }
+    o->late_rank = (int)n;
+    return NULL;
+}
+
 static const char *row_fabric_fault_add(struct opts *o, const char *text)
 {
     return row_fault_add(o, text, false);
@@ -221,6 +240,8 @@ static const struct row rows[] = {
      ROW_CALL, 0, 0, 0, row_fabric_fault_add},
     {"fault-cmd", 0, "TIME:CMD", "run a shell command so long into the last size; repeatable",
      ROW_CALL, 0, 0, 0, row_command_fault_add},
+    {"late", 0, "RANK:TIME", "one rank begins the last size so much later, as one that computes",
+     ROW_CALL, 0, 0, 0, row_late_set},
     {"after", 0, "TIME", "with --duration: go on until so long after the last fault was done",
      ROW_TIME, AT(after_ns), 0, 0, NULL},
     {"fault-optional", 0, NULL, "a fault whose time never came is no error", ROW_FLAG,

@@ -42,6 +42,8 @@ struct opts {
     uint64_t interval_ns;
     uint64_t after_ns; /* 0: the duration alone decides */
     uint64_t idle_ns;  /* 0: spin, as NCCL's proxy does */
+    uint64_t late_ns;  /* ... that rank late_rank begins the last size later than the others */
+    int late_rank;
     const char *root_address, *rendezvous;
     int abi; /* version of the plugin's table; 0: the newest */
 

@@ -384,6 +384,9 @@ static int rank_work(struct rank *r)
     if (algo_info_get(r->o->op)->rooted && r->o->root_rank >= r->place->nranks) {
         return rank_fail(r, PERF_USAGE, "option --root: there is no such rank");
     }
+    if (r->o->late_ns && r->o->late_rank >= r->place->nranks) {
+        return rank_fail(r, PERF_USAGE, "option --late: there is no such rank");
+    }
     if (r->place->rank == 0) {
         r->faults = fault_agent_open(r->o, launch_softfab_get(), launch_fabric_get());
     }

@@ -496,6 +496,29 @@ static void foreign_text(char *out, size_t room, const char *text)
     }
 }
 
+/* The first of the variables that launchers set that is a number. */
+static int32_t rank_of(const char *(*get_env)(void *arg, const char *name), void *arg)
+{
+    static const char *const names[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                        "PMIX_RANK"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *text = get_env ? get_env(arg, names[i]) : getenv(names[i]);
+        char *end;
+        long rank;
+
+        if (text == NULL || text[0] < '0' || text[0] > '9') {
+            continue;
+        }
+        errno = 0;
+        rank = strtol(text, &end, 10);
+        if (*end == '\0' && errno == 0 && rank <= INT32_MAX) {
+            return (int32_t)rank;
+        }
+    }
+    return -1;
+}
+
 void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name),
                    void *arg)
 {
@@ -510,6 +533,7 @@ void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const c
     };
 
     memset(job, 0, sizeof(*job));
+    job->rank = rank_of(get_env, arg);
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         const char *id = get_env ? get_env(arg, known[i].id) : getenv(known[i].id);
 

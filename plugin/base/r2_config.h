@@ -101,9 +101,10 @@ void r2_config_text(const struct r2_config *cfg, int row, char *out, size_t len)
 void r2_config_log(const struct r2_config *cfg);
 
 /* The job that a scheduler or launcher has started this process for, from its own variables. Empty:
- * none is known. */
+ * none is known. Its rank may be known though it is not. */
 struct r2_job {
     char scheduler[16], id[64], step[32]; /* "slurm", ... */
+    int32_t rank;                         /* of this process in it; -1: not known */
 };
 /* Reads it. @get_env as in r2_config_sources, NULL: getenv. Thread: init only. */
 void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name),

@@ -32,6 +32,7 @@
 #include "ib_transport/ib_path.h"
 #include "ib_transport/r2_ledger.h"
 #include "probe/probe_gossip.h"
+#include "probe/probe_hang.h"
 #include "probe/probe_verdict.h"
 
 #define FO_PROTO_VERSION 6
@@ -71,6 +72,7 @@ enum fo_type {
                         another */
     FO_MSG_FAILBACK_OK,
     FO_MSG_RATES, /* R: what its end of each path can carry */
+    FO_MSG_HANG,  /* whom I wait for in the end; or: who is that for you */
     FO_MSG_END,   /* one behind the last */
 };
 const char *fo_type_name(enum fo_type t);
@@ -253,6 +255,17 @@ struct fo_load {           /* of all processes of the host together */
     uint64_t at;     /* ns, clock of who sends it; only differences mean something */
 };
 
+/* Beside PROBE_HANG_ASK, PROBE_HANG_LONG */
+#define FO_HANG_WORD                                                                               \
+    4 /* @word means something; else the record says who sends it, and with ASK wants MET */
+#define FO_HANG_MET 8 /* ... who knows who is addressed */
+
+struct fo_hang { /* 118 bytes. Who does not know it passes it over, and never sends one */
+    uint8_t flags;
+    uint32_t rank, pid; /* of who sends it; PROBE_HANG_RANK_NONE: not known */
+    struct probe_hang_word word;
+};
+
 struct fo_failback { /* FAILBACK, FAILBACK_OK */
     uint32_t dst, src, inc;
     uint8_t path;
@@ -299,6 +312,7 @@ union fo_body {
     struct fo_load load;
     struct fo_failback failback;
     struct fo_rates rates;
+    struct fo_hang hang;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

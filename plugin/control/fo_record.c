@@ -194,6 +194,15 @@ static const struct fo_field rates_fields[] = {F(fo_rates, dst),
                                                COLUMN(FO_UINT, fo_rates, port),
                                                COLUMN(FO_UINT, fo_rates, reach)};
 
+/* 118 bytes. */
+static const struct fo_field hang_fields[] = {
+    F(fo_hang, flags),          F(fo_hang, rank),          F(fo_hang, pid),
+    F(fo_hang, word.kind),      F(fo_hang, word.hops),     F(fo_hang, word.waiting),
+    F(fo_hang, word.age_ms),    F(fo_hang, word.since_ms), F(fo_hang, word.root.id),
+    F(fo_hang, word.root.rank), F(fo_hang, word.root.pid), TEXT(fo_hang, word.root.host),
+    TEXT(fo_hang, word.nic),    F(fo_hang, word.low),      F(fo_hang, word.low_age_ms),
+    F(fo_hang, word.stood_ms)};
+
 /* --- what a field may be, beyond its width; counts of lists are in range --- */
 
 static int req_valid(const union fo_body *b)
@@ -311,6 +320,11 @@ static int rates_valid(const union fo_body *b)
     return b->rates.npaths > 0;
 }
 
+static int hang_valid(const union fo_body *b)
+{
+    return probe_hang_word_is_valid(&b->hang.word);
+}
+
 /* --- records --- */
 
 static const struct fo_record records[FO_MSG_END] = {
@@ -347,6 +361,7 @@ static const struct fo_record records[FO_MSG_END] = {
     RECORD(FAILBACK, failback, failback_fields, 1, 0, failback_valid),
     RECORD(FAILBACK_OK, failback, failback_fields, 1, 0, failback_valid),
     RECORD(RATES, rates, rates_fields, 1, 0, rates_valid),
+    RECORD(HANG, hang, hang_fields, 0, 1, hang_valid),
 #undef RECORD
 };
 

@@ -50,6 +50,8 @@ struct r2_flow;
 struct r2_setup_conn;
 struct r2_reconnect_conn;
 struct r2_close_conn;
+struct r2_hang;
+struct r2_hang_conn;
 
 #define R2_COMM_BUCKETS 4096 /* powers of two */
 #define R2_PEER_BUCKETS 1024
@@ -147,7 +149,7 @@ struct r2_comm_list {
     struct r2_timer due;                      /* its next step; service thread */
     struct r2_comm *due_next;                 /* to be stepped in this turn; service thread */
     struct r2_comm *woken_next;               /* r2_comm_wake() */
-    struct r2_comm *awake_next, **awake_prev; /* those awake; service thread */
+    struct r2_comm *awake_next, **awake_prev; /* those awake, or expecting; service thread */
     int kicked;
     int visits; /* threads of NCCL that read it (r2_reg.c): it is not freed meanwhile */
     int going;  /* it is about to be freed: nobody reads it any more */
@@ -202,6 +204,7 @@ struct r2_comm {
     struct r2_setup_conn *start;   /* r2_setup.h */
     struct r2_reconnect_conn *ret; /* r2_reconnect.h */
     struct r2_close_conn *end;     /* r2_close.h */
+    struct r2_hang_conn *hang;     /* r2_hang.h */
 };
 
 struct r2_listen {
@@ -251,6 +254,16 @@ struct r2_peer {
         uint64_t blamed_until;   /* when it spoke again, ns; 0: it was never blamed */
         struct r2_repeat repeat; /* real time, ns */
     } gossip;                    /* r2_gossip.c */
+    struct {
+        uint32_t rank, pid;   /* PROBE_HANG_RANK_NONE, 0: not known */
+        uint8_t knows;        /* it has sent a record HANG */
+        uint8_t known, tries; /* ... which says that it knows ours; ours to it */
+        uint64_t try_at;      /* ... the next, clock of struct r2_hang */
+        uint32_t round;       /* of the latest wait for it */
+        uint64_t since;       /* ... and since when, clock of struct r2_hang */
+        struct r2_comm *comm; /* ... of which connection */
+        struct r2_peer *next; /* that is waited for in this round */
+    } hang;                   /* r2_hang.c */
     struct {
         uint64_t lost;                /* since when there is no channel to it, ns; 0: it stands */
         uint64_t owed_since, owed_at; /* when the first and the last message of a row that
@@ -347,8 +360,9 @@ struct r2_inst {
     } service; /* r2_service.c */
 
     /* The rest is the service thread's. */
-    struct r2_timers due;  /* of connections */
-    struct r2_comm *awake; /* by list.awake_next: those on which something may be under way */
+    struct r2_timers due;      /* of connections */
+    struct r2_comm *awake;     /* by list.awake_next: those on which something may be under way */
+    struct r2_comm *expecting; /* likewise: of those that rest, R with receives open */
     struct {
         struct r2_comm *from[R2_COMM_BUCKETS]; /* R, by the peer and its number */
         struct r2_peer *peer[R2_PEER_BUCKETS]; /* by channel */
@@ -413,6 +427,7 @@ struct r2_inst {
     struct r2_report *report; /* NULL: none */
     struct r2_balance *balance;
     struct r2_slow *slow; /* r2_slow.c */
+    struct r2_hang *hang; /* r2_hang.c */
     struct {
         int qps;           /* that there are fewer queue pairs than wanted */
         int policy;        /* that another host's differs */

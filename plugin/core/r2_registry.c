@@ -32,6 +32,27 @@ void r2_comm_wake(void *arg)
                                                     memory_order_relaxed));
 }
 
+static void list_enter(struct r2_comm **first, struct r2_comm *c)
+{
+    c->list.awake_next = *first;
+    c->list.awake_prev = first;
+    if (*first) {
+        (*first)->list.awake_prev = &c->list.awake_next;
+    }
+    *first = c;
+}
+
+static void list_leave(struct r2_comm *c)
+{
+    if (c->list.awake_prev) {
+        *c->list.awake_prev = c->list.awake_next;
+        if (c->list.awake_next) {
+            c->list.awake_next->list.awake_prev = c->list.awake_prev;
+        }
+        c->list.awake_prev = NULL;
+    }
+}
+
 struct r2_comm *r2_comms_awake(struct r2_inst *inst)
 {
     struct r2_comm *c, *next;
@@ -43,12 +64,8 @@ struct r2_comm *r2_comms_awake(struct r2_inst *inst)
                                  memory_order_acquire); /* pairs with the push */
     for (; c; c = next) {
         next = c->list.woken_next;
-        c->list.awake_next = inst->awake;
-        c->list.awake_prev = &inst->awake;
-        if (inst->awake) {
-            inst->awake->list.awake_prev = &c->list.awake_next;
-        }
-        inst->awake = c;
+        list_leave(c); /* it may have been expecting */
+        list_enter(&inst->awake, c);
     }
     return inst->awake;
 }
@@ -56,19 +73,25 @@ struct r2_comm *r2_comms_awake(struct r2_inst *inst)
 static void awake_drop(struct r2_comm *c)
 {
     r2_comms_awake(c->inst); /* it may have been woken just now */
-    if (c->list.awake_prev) {
-        *c->list.awake_prev = c->list.awake_next;
-        if (c->list.awake_next) {
-            c->list.awake_next->list.awake_prev = c->list.awake_prev;
-        }
-        c->list.awake_prev = NULL;
-    }
+    list_leave(c);
 }
 
 void r2_comm_rest(struct r2_comm *c)
 {
     awake_drop(c);
     IB_RLX_SET(c->conn.awake, 0);
+}
+
+void r2_comm_rest_expecting(struct r2_comm *c)
+{
+    r2_comm_rest(c);
+    list_enter(&c->inst->expecting, c);
+}
+
+struct r2_comm *r2_comms_expecting(struct r2_inst *inst)
+{
+    r2_comms_awake(inst); /* those that were woken just now are none of them */
+    return inst->expecting;
 }
 
 /* --- connections --- */

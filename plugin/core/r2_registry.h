@@ -25,9 +25,14 @@ struct r2_comm *r2_comm_kicked(struct r2_inst *inst);
  */
 void r2_comm_wake(void *comm);
 void r2_comm_rest(struct r2_comm *c);
+/* The same, of one that has receives open: it is found among those that expect something. */
+void r2_comm_rest_expecting(struct r2_comm *c);
 /* Service thread. The first of those awake, by list.awake_next; the others have nothing under way.
  */
 struct r2_comm *r2_comms_awake(struct r2_inst *inst);
+/* Service thread. The first of those that rest and expect something, likewise; what comes wakes
+ * them, since it is acknowledged. */
+struct r2_comm *r2_comms_expecting(struct r2_inst *inst);
 
 /* Any thread. Numbers @c and enters it in the tables; @c->inst is set. */
 void r2_comm_enter(struct r2_comm *c);

@@ -170,6 +170,7 @@ void probe_hang_begin(struct probe_hang *h, uint64_t clock, const struct probe_h
     h->now = clock;
     h->moved_at = f->moved_at;
     h->silent_since = f->silent_since;
+    h->silent_peer = f->peer;
     memset(h->silent_nic, 0, sizeof(h->silent_nic));
     if (f->nic) {
         strncpy(h->silent_nic, f->nic, sizeof(h->silent_nic) - 1);
@@ -254,14 +255,11 @@ static struct probe_hang_word found_over(const struct probe_hang *h,
 {
     struct probe_hang_word w;
 
-    if (!p->up) {
-        return about_peer(h, p, PROBE_HANG_GONE);
-    }
     if (!p->knows) {
         return about_peer(h, p, PROBE_HANG_DEAF);
     }
     if (p->asks >= 2 && elapsed(h->now, p->ask_from) >= silent_after(h)) {
-        return about_peer(h, p, PROBE_HANG_STOPPED);
+        return about_peer(h, p, p->up ? PROBE_HANG_STOPPED : PROBE_HANG_GONE);
     }
     if (!word_of(h, p, &w) || w.kind == PROBE_HANG_NONE || w.root.id == h->self.id ||
         w.hops >= PROBE_HANG_HOPS_MAX) {
@@ -354,6 +352,16 @@ static struct probe_hang_word circle(struct probe_hang *h)
     return w;
 }
 
+/* The fabric carries nothing to a process that answers by another way. Where it does not, it may
+ * stand still with its NICs, or have lost its host. */
+static bool is_path_silent(struct probe_hang *h)
+{
+    const struct probe_hang_peer *p = h->silent_peer ? peer_find(h, h->silent_peer) : NULL;
+
+    return h->silent_since && elapsed(h->now, h->silent_since) >= counts_from(h) &&
+           (p == NULL || !p->knows || (p->word_at && elapsed(h->now, p->word_at) <= 2 * period(h)));
+}
+
 static void conclude(struct probe_hang *h)
 {
     struct probe_hang_word w = {.kind = PROBE_HANG_NONE};
@@ -369,9 +377,11 @@ static void conclude(struct probe_hang *h)
         f = found_over(h, &h->peer[i]);
         w = is_better(&f, &w) ? f : w;
     }
-    if (h->silent_since && elapsed(h->now, h->silent_since) >= counts_from(h)) {
-        w = about_self(h, PROBE_HANG_PATH, h->silent_since);
-        memcpy(w.nic, h->silent_nic, sizeof(w.nic));
+    if (is_path_silent(h)) {
+        if (w.kind <= PROBE_HANG_PATH) { /* else a process is silent, with its NICs perhaps */
+            w = about_self(h, PROBE_HANG_PATH, h->silent_since);
+            memcpy(w.nic, h->silent_nic, sizeof(w.nic));
+        }
     } else if (!waits) {
         bool works = h->young || h->silent_since || elapsed(h->now, h->moved_at) < counts_from(h);
 
@@ -435,14 +445,21 @@ int probe_hang_on_word(struct probe_hang *h, uint64_t clock, const void *peer, u
 
 /* --- a step --- */
 
+/* Who waits asks twice in a period: one that has not does not wait any more, and may have gone on
+ * with us; some words may be lost, though, and what was said is not taken back for that. */
 static void judge_long(struct probe_hang *h)
 {
-    h->is_long = h->silent_since && elapsed(h->now, h->silent_since) >= h->after;
+    h->is_sure = h->is_long = h->silent_since && elapsed(h->now, h->silent_since) >= h->after;
     for (int i = 0; i < PROBE_HANG_PEERS; i++) {
         const struct probe_hang_peer *p = &h->peer[i];
 
-        h->is_long |= p->peer && p->waits && elapsed(h->now, p->since) >= h->after;
-        h->is_long |= asks_us(h, p) && p->asker_long;
+        if (p->peer && p->waits && elapsed(h->now, p->since) >= h->after) {
+            h->is_long = h->is_sure = 1;
+        }
+        if (asks_us(h, p) && p->asker_long) {
+            h->is_long = 1;
+            h->is_sure |= elapsed(h->now, p->asker_at) <= period(h);
+        }
     }
 }
 
@@ -475,7 +492,7 @@ static unsigned due_to(struct probe_hang *h, struct probe_hang_peer *p, bool ask
     if (p->peer == NULL) {
         return 0;
     }
-    if (asking && is_counted(h, p) && p->knows && p->up &&
+    if (asking && is_counted(h, p) && p->knows &&
         (p->asked_at == 0 || elapsed(h->now, p->asked_at) >= period(h) / 2)) {
         flags = PROBE_HANG_ASK;
         *send = true;
@@ -536,7 +553,7 @@ static enum probe_hang_change judge(struct probe_hang *h)
         h->said = 0;
         return was ? PROBE_HANG_CLEAR : PROBE_HANG_NOTHING;
     }
-    if (h->said || !probe_hang_is_hang((enum probe_hang_kind)h->own.kind) ||
+    if (h->said || !h->is_sure || !probe_hang_is_hang((enum probe_hang_kind)h->own.kind) ||
         elapsed(h->now, h->same_since) < settle) {
         return PROBE_HANG_NOTHING;
     }

@@ -32,7 +32,7 @@ enum probe_hang_kind {
     PROBE_HANG_MOVES, /* it works: no hang */
     PROBE_HANG_IDLE,  /* it waits for nobody, and has posted nothing */
     PROBE_HANG_PATH,  /* it has posted everything, and its NICs complete nothing */
-    PROBE_HANG_GONE,  /* there is no channel to it */
+    PROBE_HANG_GONE,  /* it answers nothing, and there is no channel to it */
     PROBE_HANG_STOPPED, /* its channel stands, and its process answers nothing */
     PROBE_HANG_KINDS
 };
@@ -92,15 +92,16 @@ struct probe_hang {
     uint64_t now;
     uint64_t moved_at; /* facts */
     uint64_t silent_since;
+    const void *silent_peer;
     char silent_nic[PROBE_HANG_NIC];
     uint8_t young; /* some wait is shorter than counts */
     uint8_t dirty; /* a word has come */
     uint64_t next_at;
     struct probe_hang_word own; /* as of own_at */
     uint64_t own_at, same_since, loop_since;
-    uint32_t version; /* of own: another kind or root */
-    uint8_t is_long, said;
-    struct probe_hang_word what; /* that was said */
+    uint32_t version;               /* of own: another kind or root */
+    uint8_t is_long, is_sure, said; /* to be kept; to be said */
+    struct probe_hang_word what;    /* that was said */
     uint64_t said_at;
     unsigned turn; /* where the budget ended */
     struct probe_hang_peer peer[PROBE_HANG_PEERS];
@@ -115,6 +116,7 @@ struct probe_hang_facts {
     uint64_t moved_at;     /* when anything was posted, arrived or completed last */
     uint64_t silent_since; /* since when work requests of ours have had no completion; 0: none */
     const char *nic;       /* ... over which NIC; NULL: not known */
+    const void *peer;      /* ... to whom */
 };
 void probe_hang_begin(struct probe_hang *h, uint64_t clock, const struct probe_hang_facts *f);
 

@@ -8,6 +8,7 @@
 #include "balance/r2_balance.h"
 #include "base/r2_pages.h"
 #include "core/r2_registry.h"
+#include "probe/diagnosis/r2_hang.h"
 #include "probe/health/r2_watch.h"
 #include "r2_close.h"
 #include "r2_peer.h"
@@ -26,6 +27,7 @@ struct conn {
     struct r2_setup_conn start;
     struct r2_reconnect_conn ret;
     struct r2_close_conn end;
+    struct r2_hang_conn hang;
 };
 
 struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
@@ -42,6 +44,7 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
     c->start = &conn->start;
     c->ret = &conn->ret;
     c->end = &conn->end;
+    c->hang = &conn->hang;
     c->inst = inst;
     c->is_send = is_send;
     c->dev = dev;

@@ -12,6 +12,7 @@
 #include "core/r2_visit.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
+#include "probe/diagnosis/r2_hang.h"
 #include "probe/health/r2_inband.h"
 #include "probe/health/r2_load.h"
 #include "probe/health/r2_pair.h"
@@ -245,6 +246,8 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
             r2_gossip_on_ok(inst, peer, &b.news_ok);
         } else if (type == FO_MSG_LOAD) {
             r2_load_on(inst, peer, &b.load);
+        } else if (type == FO_MSG_HANG) {
+            r2_hang_on_record(inst, peer, &b.hang);
         } else {
             to_comm(inst, peer, type, &b, now);
         }

@@ -12,6 +12,7 @@
 #include "core/r2_visit.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
+#include "probe/diagnosis/r2_hang.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/health/r2_inband.h"
 #include "probe/health/r2_pair.h"
@@ -37,6 +38,7 @@ struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
         p->last_contact = r2_now(inst);
         r2_peer_enter(inst, p);
         p->gossip.no = -1;
+        p->hang.rank = PROBE_HANG_RANK_NONE;
         p->gossip.blamed = (uint8_t)r2_gossip_peer_blamed(inst, p); /* words outlive connections */
     }
     inst->oob->ops->peer_ref(oob);
@@ -53,6 +55,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
         r2_pairs_drop(peer);
         r2_peers_step(inst, r2_now(inst)); /* last messages first */
         r2_gossip_leave(inst, peer);
+        r2_hang_leave(inst, peer);
         r2_peer_unlink(inst, peer);
         free(peer);
     }

@@ -26,6 +26,7 @@
 #include "ib_transport/ib_way_file.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
+#include "probe/diagnosis/r2_hang.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/diagnosis/r2_way_report.h"
 #include "probe/health/r2_counters.h"
@@ -239,8 +240,9 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 
 /* Who hears of facts (r2_notify.h), from the bottom of the folders to the top. */
 static const struct r2_subscriber *const subscribers[] = {
-    &r2_locate_subscriber, &r2_gossip_subscriber,     &r2_way_subscriber,   &r2_slow_subscriber,
-    &r2_report_subscriber, &r2_host_share_subscriber, &r2_drain_subscriber, NULL};
+    &r2_locate_subscriber,     &r2_gossip_subscriber, &r2_way_subscriber,
+    &r2_hang_subscriber,       &r2_slow_subscriber,   &r2_report_subscriber,
+    &r2_host_share_subscriber, &r2_drain_subscriber,  NULL};
 
 /* The peer is held over the message, as over one of the channel's. */
 static void deliver(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len)
@@ -292,7 +294,7 @@ static int modules_open(struct r2_inst *inst)
                    r2_failback_open(inst) != 0 || r2_loopbacks_open(inst) != 0 ||
                    r2_counters_open(inst) != 0 || r2_locate_init(inst) != 0 ||
                    r2_verdict_open(inst) != 0 || r2_gossip_open(inst) != 0 ||
-                   r2_slow_open(inst) != 0
+                   r2_slow_open(inst) != 0 || r2_hang_open(inst) != 0
                ? -1
                : 0;
 }
@@ -301,6 +303,7 @@ static int modules_open(struct r2_inst *inst)
 static void modules_close(struct r2_inst *inst)
 {
     r2_gossip_close(inst);
+    free(inst->hang);
     free(inst->slow);
     free(inst->diagnosis.verdicts);
     free(inst->drain.failback);
@@ -361,6 +364,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     if (inst->share.run_dir[0] && inst->cfg.board) {
         r2_host_share_open(inst, inst->share.run_dir);
     }
+    r2_hang_begin(inst, p->job ? p->job->rank : -1);
     r2_report_open(inst, p->job);
     r2_drain_poll(inst);
     r2_failback_poll(inst);

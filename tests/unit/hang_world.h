@@ -164,6 +164,9 @@ static inline void facts(int i)
                                  .silent_since = p->how == SILENT ? p->moved_at : 0,
                                  .nic = "mlx5_0"};
 
+    for (int j = 0; j < g.n && f.peer == NULL; j++) {
+        f.peer = p->since[j] ? &g.p[j] : NULL;
+    }
     probe_hang_begin(&p->h, g.now, &f);
     for (int j = 0; j < g.n; j++) {
         if (p->since[j]) {

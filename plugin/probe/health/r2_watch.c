@@ -571,7 +571,11 @@ static void rest(struct r2_comm *c)
     r2_comm_visit(c);
     if (is_quiet(c)) {
         c->watch->still.since = c->watch->want.since = 0;
-        r2_comm_rest(c);
+        if (!c->is_send && IB_RLX_GET(c->rx->opened) != IB_RLX_GET(c->rx->messages)) {
+            r2_comm_rest_expecting(c);
+        } else {
+            r2_comm_rest(c);
+        }
     }
     r2_comm_unvisit(c);
 }

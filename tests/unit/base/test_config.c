@@ -567,6 +567,30 @@ START_TEST(job_of_the_scheduler)
     longest[sizeof(longest) - 1] = '\0';
     r2_config_job(&job, job_env, (void *)flux);
     ck_assert_uint_eq(strlen(job.id), sizeof(job.id) - 1);
+    ck_assert_int_eq(job.rank, -1);
+}
+END_TEST
+
+START_TEST(rank_of_the_launcher)
+{
+    static const struct {
+        const char *env[5];
+        int rank;
+    } row[] = {{{"RANK", "7", "SLURM_PROCID", "3"}, 7},
+               {{"RANK", "x7", "SLURM_PROCID", "3"}, 3},
+               {{"OMPI_COMM_WORLD_RANK", "0"}, 0},
+               {{"PMI_RANK", "12"}, 12},
+               {{"RANK", "-1"}, -1},
+               {{"RANK", "7 "}, -1},
+               {{"RANK", "99999999999999999999"}, -1},
+               {{"RANK", ""}, -1},
+               {{"HOME", "/"}, -1}};
+    struct r2_job job;
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        r2_config_job(&job, job_env, (void *)row[i].env);
+        ck_assert_msg(job.rank == row[i].rank, "row %zu: %d", i, (int)job.rank);
+    }
 }
 END_TEST
 
@@ -601,6 +625,7 @@ int main(void)
     tcase_add_test(t, line_rules);
     tcase_add_test(t, digest_covers_policy_only);
     tcase_add_test(t, job_of_the_scheduler);
+    tcase_add_test(t, rank_of_the_launcher);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

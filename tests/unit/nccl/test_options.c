@@ -37,6 +37,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_T_STUCK", "test_watch: stuck_queue_pair_on_a_pair_that_answers"},
     {"NCCL_R2_T_RETURN", "test_options_times: return_after_its_time_or_never"},
     {"NCCL_R2_LOOK", "test_options_times: ports_are_read_every_look"},
+    {"NCCL_R2_HANG_AFTER", "test_hang: sooner, off_at_one_end"},
     {"NCCL_R2_CONNECT", "test_options_times: set_up_ends_after_connect"},
     {"NCCL_R2_RELAY",
      "test_relay: carries_by_way_of_staging, off_costs_nothing, e2e/relay.sh: off, host, gpu"},

@@ -113,6 +113,22 @@ START_TEST(asked_on)
 }
 END_TEST
 
+/* What is in flight to a process that stands still with its NICs is no path's fault. */
+START_TEST(stopped_with_its_nics)
+{
+    world(3, 1);
+    waits(0, 1);
+    g.p[0].how = SILENT;
+    g.p[1].how = _i ? IDLE : STOPPED;
+    waits(2, 0);
+    run(12 * S);
+    ck_assert_int_eq(g.p[0].says, 1);
+    ck_assert_int_eq(g.p[0].said.kind, _i ? PROBE_HANG_PATH : PROBE_HANG_STOPPED);
+    ck_assert_int_eq(g.p[2].says, 1);
+    ck_assert_int_eq(proc_of(g.p[2].said.root.id), !_i);
+}
+END_TEST
+
 START_TEST(circle)
 {
     int n = 2 + _i * 7;
@@ -153,8 +169,7 @@ static void close_reach(void)
 {
     for (int i = 0; i < g.n; i++) {
         for (int j = 0; j < g.n; j++) {
-            reaches[i][j] =
-                runs(i) && g.p[i].how != DEAF && g.p[i].how != SILENT && g.p[i].since[j] != 0;
+            reaches[i][j] = runs(i) && g.p[i].how != DEAF && g.p[i].since[j] != 0;
         }
     }
     for (int k = 0; k < g.n; k++) {
@@ -220,7 +235,7 @@ START_TEST(any_graph)
                 best = truth_of(j);
             }
         }
-        if (g.p[i].how == SILENT) {
+        if (g.p[i].how == SILENT && best < PROBE_HANG_PATH) {
             best = PROBE_HANG_PATH; /* its own */
         }
         if (!probe_hang_is_hang(best)) {
@@ -495,6 +510,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, idle_in_a_ring, 0, 3);
     tcase_add_test(t, tree);
     tcase_add_test(t, asked_on);
+    tcase_add_loop_test(t, stopped_with_its_nics, 0, 2);
     tcase_add_loop_test(t, circle, 0, 9);
     tcase_add_loop_test(t, any_graph, 0, 400);
     tcase_add_test(t, job_rests);

@@ -163,7 +163,8 @@ START_TEST(a_stopped_process)
 {
     struct r2_inst *inst;
 
-    start(2, (const char *[]){FAST, NULL});
+    start(2, (const char *[]){FAST, "NCCL_R2_HANG_AFTER=0",
+                              NULL}); /* who waits for it is another line */
     wait_probes();
     recv_post(0, 100);
     rig_run(rig, 100 * RIG_MS);
@@ -184,6 +185,7 @@ START_TEST(an_orderly_end_is_no_failure)
     start(2, (const char *[]){FAST, NULL});
     wait_probes();
     messages(3, 100);
+    rig_run(rig, RIG_S); /* they have said who they are */
     rig->side[1].comm->fo.peer_bye = _i ? FO_BYE_NONE : FO_BYE_ORDERLY;
     rig_enter(&rig->side[1]);
     rig->side[1].comm->peer->refused_since = r2_now(inst_of(1));
@@ -257,7 +259,7 @@ END_TEST
  * is alive, and answers when it is asked. */
 START_TEST(a_process_that_answers_is_not_accused)
 {
-    start(1, (const char *[]){FAST, NULL});
+    start(1, (const char *[]){FAST, "NCCL_R2_HANG_AFTER=0", NULL});
     wait_probes();
     messages(1, 100);
     recv_post(0, 100);

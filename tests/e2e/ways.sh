@@ -21,10 +21,10 @@ fabric() {
     "$B/softfab" down --name $fab >/dev/null 2>&1
     "$B/softfab" up --name $fab --hosts 2 --nics 1 --spines 8 --rate 20MB/s >/dev/null || exit 1
 }
-# seen TIME NAME FILTER [COMMAND]: for --fault-cmd: from TIME on, once jq's FILTER is true of the UDP source ports of all paths of host 0, what fabric and
-# processes say goes to NAME.fab, NAME.stat; then COMMAND
+# seen TIME NAME FILTER [COMMAND]: for --fault-cmd: from TIME on, once jq's FILTER is true of the UDP source ports of all 8 paths of host 0 (4 channels, two
+# ways round), what fabric and processes say goes to NAME.fab, NAME.stat; then COMMAND
 seen() {
-    once "$1" "$B/r2_stat --json -c >$log/$2.stat 2>/dev/null && jq -e '[.jobs[].processes[].connections[].paths[].udp_port] | length > 0 and all(. > 0) and ($3)' $log/$2.stat >/dev/null" \
+    once "$1" "$B/r2_stat --json -c >$log/$2.stat 2>/dev/null && jq -e '[.jobs[].processes[].connections[].paths[].udp_port] | length == 8 and all(. > 0) and ($3)' $log/$2.stat >/dev/null" \
         "$B/softfab status --name $fab --json >$log/$2.fab${4:+ && $4}"
 }
 run() {

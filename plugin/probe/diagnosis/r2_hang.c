@@ -9,6 +9,7 @@
 #include "base/r2_log.h"
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
+#include "core/r2_visit.h"
 #include "probe/health/r2_watch.h"
 #include "probe/probe_hang.h"
 #include "probe/probe_line.h"
@@ -161,9 +162,9 @@ static bool has_ended(struct r2_comm *c)
 {
     bool ended;
 
-    r2_gate_visit(&c->gate);
+    r2_comm_visit(c);
     ended = c->fo.error != R2_OK || c->fo.peer_bye || c->fo.quiet || c->fo.closing;
-    r2_gate_unvisit(&c->gate);
+    r2_comm_unvisit(c);
     return ended;
 }
 

@@ -324,21 +324,19 @@ static __attribute__((noinline, cold)) void group_pending(struct ib_recv *rx, ui
     rx->cts_pending = 1;
 }
 
-enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
-                             const int *tags, struct ib_mr *const *mrs, uint64_t *first)
+uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
+                       const int *tags, struct ib_mr *const *mrs)
 {
-    struct ib_conn *l = rx->conn;
+    uint64_t first = rx->ledger.rpost;
     struct ib_path *p;
 
-    *first = UINT64_MAX;
     if (rx->ctl_path == IB_MAX_PATHS || rx->cts_pending || !r2_ledger_room(&rx->ledger, n)) {
-        return R2_OK;
+        return UINT64_MAX;
     }
-    p = &l->path[rx->ctl_path];
+    p = &rx->conn->path[rx->ctl_path];
     if (!ctl_room(p, 2)) {
-        return R2_OK;
+        return UINT64_MAX;
     }
-    *first = rx->ledger.rpost;
     if (rx->opened == rx->messages) {
         IB_RLX_SET(rx->largest, 0);
     }
@@ -348,12 +346,12 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
         open_group(rx, p, n, data, sizes, tags, mrs);
     }
     IB_RLX_ADD(rx->opened, n);
-    if (__builtin_expect(write_entries(rx, p, *first, n) != 0, 0)) {
-        group_pending(rx, *first, n);
+    if (__builtin_expect(write_entries(rx, p, first, n) != 0, 0)) {
+        group_pending(rx, first, n);
     } else {
         note_ack_sent(rx, p);
     }
-    return R2_OK;
+    return first;
 }
 
 /* --- arrivals --- */

@@ -10,7 +10,6 @@
 
 #include <stdbool.h>
 
-#include "base/r2_status.h"
 #include "ib_path.h"
 #include "r2_ledger.h"
 
@@ -85,10 +84,10 @@ struct ib_recv {
 /* @staging: one ring of memory; stays the caller's. */
 void ib_recv_init(struct ib_recv *rx, struct ib_conn *conn, struct ib_ctl_src *ctl_src);
 
-/* Opens @n receives as one group and writes their CTS. *first is the first seq, UINT64_MAX when
- * there is no room or no path. */
-enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
-                             const int *tags, struct ib_mr *const *mrs, uint64_t *first);
+/* Opens @n receives as one group and writes their CTS. Returns the first seq, UINT64_MAX when there
+ * is no room or no path. */
+uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
+                       const int *tags, struct ib_mr *const *mrs);
 
 /* Polls arrivals, writes CTS and acknowledgements that are due. */
 void ib_recv_progress(struct ib_recv *rx);

@@ -18,6 +18,7 @@ void ib_send_init(struct ib_send *tx, struct ib_conn *conn)
 {
     memset(tx, 0, sizeof(*tx));
     tx->conn = conn;
+    tx->ring_hot = &conn->path[0];
     tx->wr.sg_list = &tx->sge;
     tx->wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     tx->wr.send_flags = IBV_SEND_SIGNALED;
@@ -244,14 +245,14 @@ static __attribute__((noinline)) void post_pending(struct ib_send *tx)
  */
 static inline int wide_turn(struct ib_send *tx, int acks)
 {
-    return (++tx->turn[acks] & 7) == 0 || !ib_conn_up(tx->conn, tx->ring_hot);
+    return (++tx->turn[acks] & 7) == 0 || !ib_conn_up(tx->conn, tx->ring_hot->index);
 }
 
 /* Takes the CTS, and with @acks the acknowledgements, that are there: where nothing is, two loads
  * say so. */
 static inline __attribute__((always_inline)) void look(struct ib_send *tx, int acks)
 {
-    struct ib_path *p = &tx->conn->path[tx->ring_hot];
+    struct ib_path *p = tx->ring_hot;
 
     if (__builtin_expect(wide_turn(tx, acks) || !p->open, 0)) {
         ib_send_look_wide(tx, acks);

@@ -43,6 +43,7 @@ struct ib_smsg {
 
 struct ib_send {
     struct ib_conn *conn;
+    struct ib_path *ring_hot; /* whose ring served last (P10) */
     struct r2_plan plan;
     uint32_t most;      /* part, bytes: what every path can take */
     uint32_t ring_most; /* ... by way of staging memory, too, for messages of at most 16 such parts;
@@ -62,7 +63,6 @@ struct ib_send {
     uint8_t polls;      /* bit per path: work requests may be out */
     uint8_t turn[2];    /* counts turns of starts and of tests, for the sweep over all rings: of the
                            one the other must not take all */
-    uint8_t ring_hot;   /* path whose ring served last (P10) */
     uint8_t soft;       /* bit per path: some message has it in its soft */
     uint8_t pending;    /* IB_SEND_UNPOSTED, _STAGING: progress has more to do than to poll */
     uint8_t lanes;      /* bit per path: it has a lane */

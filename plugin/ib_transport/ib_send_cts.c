@@ -128,14 +128,14 @@ void ib_send_look_wide(struct ib_send *tx, int acks)
     struct ib_conn *l = tx->conn;
     int took;
 
-    ib_send_take_cts(tx, &l->path[tx->ring_hot]);
+    ib_send_take_cts(tx, tx->ring_hot);
     do {
         took = 0;
         for (int i = 0; i < l->npaths && !took; i++) {
-            const struct ib_path *p = &l->path[i];
+            struct ib_path *p = &l->path[i];
 
-            if (i != tx->ring_hot && p->open && ib_send_has_cts(tx, p) && ib_send_take_cts(tx, p)) {
-                tx->ring_hot = (uint8_t)i;
+            if (p != tx->ring_hot && p->open && ib_send_has_cts(tx, p) && ib_send_take_cts(tx, p)) {
+                tx->ring_hot = p;
                 took = 1;
             }
         }

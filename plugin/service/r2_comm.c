@@ -389,7 +389,7 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
         r2_gate_leave(&c->gate);
         return report_error(c);
     }
-    ib_recv_start(c->rx, n, data, sizes, tags, mrs, &first);
+    first = ib_recv_start(c->rx, n, data, sizes, tags, mrs);
     if (first != UINT64_MAX) {
         *req = make_req(c, R2_REQ_RECV, first, n);
     } else {

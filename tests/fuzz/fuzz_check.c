@@ -14,7 +14,7 @@ static void check_send(const struct r2_comm *c)
     FUZZ_CHECK(tx->sack <= tx->unmatched && tx->group <= tx->unmatched &&
                tx->group <= tx->cts_seen);
     FUZZ_CHECK(tx->cts_seen - tx->group <= R2_LEDGER_WINDOW && tx->sposted <= tx->cts_seen);
-    FUZZ_CHECK(tx->ring_hot < c->conn.npaths);
+    FUZZ_CHECK(tx->ring_hot->index < c->conn.npaths);
     for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
         const struct ib_smsg *m = &tx->msg[i];
         unsigned out = 0;

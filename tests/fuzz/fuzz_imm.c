@@ -180,7 +180,7 @@ static void irecv(struct run *r)
         sizes[i] = how & 8 ? (size_t)(fuzz_number(&r->in) & 0x3fffffff) : 256;
         data[i] = r->f->mem;
     }
-    ib_recv_start(r->rx, n, data, sizes, tags, mrs, &first);
+    first = ib_recv_start(r->rx, n, data, sizes, tags, mrs);
     if (first == UINT64_MAX) {
         return;
     }

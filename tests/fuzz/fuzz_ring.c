@@ -97,7 +97,7 @@ static void check(const struct run *r)
                tx->unmatched <= tx->group + 8);
     FUZZ_CHECK(tx->group <= tx->cts_seen && tx->cts_seen - tx->group <= R2_LEDGER_WINDOW &&
                tx->sposted <= tx->cts_seen);
-    FUZZ_CHECK(tx->ring_hot < FUZZ_PATHS && tx->plan.n <= FUZZ_PATHS);
+    FUZZ_CHECK(tx->ring_hot->index < FUZZ_PATHS && tx->plan.n <= FUZZ_PATHS);
     for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
         if (tx->msg[i].busy) {
             message_check(r, &tx->msg[i]);

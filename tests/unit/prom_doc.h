@@ -179,7 +179,7 @@ static inline int histogram_len(int i)
 {
     const char *le = strstr(doc.series[i], ",le=\""), *labels = strchr(doc.series[i], '{');
     double bound = -1, count = 0;
-    char rest[300], want[300];
+    char rest[300], want[320];
     int k = i;
 
     if (le == NULL || labels == NULL) {

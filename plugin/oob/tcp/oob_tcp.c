@@ -118,10 +118,27 @@ static void deadline_min(uint64_t *next, uint64_t t)
     }
 }
 
+/* The time of @c is over. It may have spoken and not been read since: a turn has an end, and this
+ * process may have stood still. Then it is looked at anew. */
+static bool has_spoken(struct tcp_chan *c)
+{
+    enum chan_state state = c->state;
+
+    if (state != CHAN_HELLO && state != CHAN_AUTH && state != CHAN_UP) {
+        return false;
+    }
+    oob_chan_read(c);
+    if (c->state == state && (state != CHAN_UP || c->last_rx != c->oob->now)) {
+        return false;
+    }
+    c->oob->rescan = 1;
+    return true;
+}
+
 static void chan_scan(struct tcp_chan *c, uint64_t *next)
 {
     struct tcp_oob *o = c->oob;
-    uint64_t silent, last;
+    uint64_t last;
 
     if (c->state == CHAN_DEAD) {
         return;
@@ -135,15 +152,19 @@ static void chan_scan(struct tcp_chan *c, uint64_t *next)
             deadline_min(next, c->deadline);
             return;
         }
+        if (has_spoken(c)) {
+            return;
+        }
         if (c->peer == NULL && c->state != CHAN_DRAIN) {
             oob_tcp_stranger(o, c, OOB_STRANGER_SILENT);
         }
         oob_chan_fail(c, 0);
         return;
     }
-    silent = o->now - c->last_rx;
-    if (silent >= 3 * o->keepalive) {
-        oob_chan_fail(c, 0);
+    if (o->now - c->last_rx >= 3 * o->keepalive) {
+        if (!has_spoken(c)) {
+            oob_chan_fail(c, 0);
+        }
         return;
     }
     last = c->last_rx > c->last_ping ? c->last_rx : c->last_ping;
@@ -184,35 +205,25 @@ bool oob_tcp_turn_is_over(const struct tcp_oob *o)
     return o->env.now_ns(o->env.arg) - o->turn_began >= OOB_TURN_NS;
 }
 
-static bool is_up(const struct tcp_chan *c)
-{
-    return c->state == CHAN_UP;
-}
-
 /*
- * Channels that stand are read for a turn; what is left then is readable still. The next turn
- * begins with another one, since the kernel lists them in the same order again. Those that are
- * being set up are few, and do not wait.
+ * One at a time: what is not taken stays in front, and a channel that has more to say stands behind
+ * all others, so that each has its turn however many there are.
  */
 static void events_handle(struct tcp_oob *o)
 {
-    struct epoll_event e[EVENTS_PER_TURN];
-    int n = epoll_wait(o->epfd, e, EVENTS_PER_TURN, 0);
-    unsigned first = o->turn;
+    struct epoll_event e;
     uint64_t ignored;
 
-    o->turn = 0;
-    for (int i = 0; i < n; i++) {
-        const struct epoll_event *k = &e[(first + (unsigned)i) % (unsigned)n];
-
-        if (k->data.ptr == &o->wakefd) {
+    for (int i = 0; i < EVENTS_PER_TURN && (i == 0 || !oob_tcp_turn_is_over(o)); i++) {
+        if (epoll_wait(o->epfd, &e, 1, 0) != 1) {
+            return;
+        }
+        if (e.data.ptr == &o->wakefd) {
             (void)!read(o->wakefd, &ignored, sizeof(ignored));
-        } else if (k->data.ptr == &o->listenfd) {
+        } else if (e.data.ptr == &o->listenfd) {
             oob_door_accept(o);
-        } else if (i == 0 || !is_up(k->data.ptr) || !oob_tcp_turn_is_over(o)) {
-            oob_chan_event(k->data.ptr, k->events);
         } else {
-            o->turn = first + 1;
+            oob_chan_event(e.data.ptr, e.events);
         }
     }
 }

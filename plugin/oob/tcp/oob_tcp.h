@@ -125,7 +125,6 @@ struct tcp_oob {
     uint64_t listen_at;       /* a paused listener is checked again */
     uint64_t now, next;       /* time of this turn; deadline found by the last scan */
     uint64_t turn_began;      /* env.now_ns() then, which goes on while it lasts */
-    unsigned turn;            /* those that had an end: who is read first in the next */
     int pending;              /* channels with peer == NULL */
     int places;               /* for these */
     struct tcp_source source[OOB_PLACES_MAX];
@@ -180,7 +179,7 @@ int oob_chan_put(struct tcp_chan *c, const void *data, size_t len);
 int oob_chan_put_frame(struct tcp_chan *c, uint8_t type, const void *payload, size_t len);
 /* Writes what the socket takes; an error is kept in c->err for the next scan. Anywhere. */
 void oob_chan_flush(struct tcp_chan *c);
-/* Reads and hands up what is there. Inside progress only. */
+/* Reads and hands up what is there, up to OOB_READ_BUDGET. Inside progress only. */
 void oob_chan_read(struct tcp_chan *c);
 void oob_chan_event(struct tcp_chan *c, uint32_t events);
 /* Frees dead channels. End of progress only. */

@@ -362,7 +362,8 @@ static int rx_reserve(struct tcp_chan *c)
     return buf_reserve(&c->rx, want);
 }
 
-void oob_chan_read(struct tcp_chan *c)
+/* @turn: until that is over; else all that there is, up to the budget. */
+static void read_some(struct tcp_chan *c, bool turn)
 {
     size_t budget = OOB_READ_BUDGET;
 
@@ -392,10 +393,15 @@ void oob_chan_read(struct tcp_chan *c)
         c->last_rx = c->oob->now;
         budget -= (size_t)n < budget ? (size_t)n : budget;
         parse_all(c);
-        if ((size_t)n < room || oob_tcp_turn_is_over(c->oob)) {
+        if ((size_t)n < room || (turn && oob_tcp_turn_is_over(c->oob))) {
             return;
         }
     }
+}
+
+void oob_chan_read(struct tcp_chan *c)
+{
+    read_some(c, false);
 }
 
 static void connect_done(struct tcp_chan *c)
@@ -423,7 +429,7 @@ void oob_chan_event(struct tcp_chan *c, uint32_t events)
         return;
     }
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-        oob_chan_read(c);
+        read_some(c, true);
     }
     if (c->state != CHAN_DEAD && (events & EPOLLOUT)) {
         oob_chan_flush(c);

@@ -527,6 +527,39 @@ START_TEST(a_turn_has_an_end)
 }
 END_TEST
 
+/* The process stood still for longer than a channel may be silent; its peers spoke meanwhile, and
+ * more than is read in a turn. None of them is taken for dead. */
+START_TEST(who_has_spoken_is_not_silent)
+{
+    struct ep *hub = ep_new(), *e[3];
+    uint8_t msg[200] = {0};
+
+    for (int i = 0; i < 3; i++) {
+        e[i] = ep_new();
+        dial(e[i], &hub->name);
+    }
+    UNTIL(hub->up, 3);
+    for (int i = 0; i < 3; i++) {
+        UNTIL(e[i]->up, 1);
+    }
+    hub->on_message = takes_time;
+    inside(hub)->env.now_ns = busy_now;
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 30; k++) {
+            ck_assert_int_eq(e[i]->oob->ops->send(e[i]->peer, msg, sizeof(msg)), 0);
+        }
+        e[i]->oob->ops->progress(e[i]->oob, clock_ns);
+    }
+    clock_ns += 31 * SEC;
+    ck_assert_int_gt(poll_all(20000), 0);
+    for (int i = 0; i < 50; i++) {
+        hub->oob->ops->progress(hub->oob, clock_ns);
+    }
+    ck_assert_int_eq(hub->got, 90);
+    ck_assert_int_eq(hub->down, 0);
+}
+END_TEST
+
 int main(void)
 {
     static const TTest **const cases[] = {
@@ -548,6 +581,7 @@ int main(void)
         &to_ourselves,
         &many_peers,
         &a_turn_has_an_end,
+        &who_has_spoken_is_not_silent,
     };
 
     return rig_main("oob_tcp", cases, COUNT(cases), NULL, 0);

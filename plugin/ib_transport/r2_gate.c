@@ -24,10 +24,13 @@ static int membarrier(int cmd)
 
 void r2_gate_setup(int threads)
 {
+    static int decided; /* gates that are loose need the barrier that they were made for */
+
     single_threaded = !threads;
-    if (single_threaded) {
+    if (single_threaded || decided) {
         return;
     }
+    decided = 1;
 #ifdef __SANITIZE_THREAD__
     always_strict = 1;
 #elif defined(__has_feature)

@@ -213,7 +213,7 @@ static int send_suspect(struct r2_comm *c, int p)
             .dst = c->fo.peer, .src = c->id, .inc = c->conn.path[p].inc, .path = (uint8_t)p}};
 
     b.suspect.mask = ib_send_oldest_live(c->tx, p, c->conn.path[p].inc, &b.suspect.seq);
-    if (b.suspect.mask && r2_questions_may_ask(c)) {
+    if (b.suspect.mask) {
         r2_peer_emit(c->inst, c->peer, FO_MSG_SUSPECT, &b);
     }
     return b.suspect.mask != 0;
@@ -580,6 +580,25 @@ static void rest(struct r2_comm *c)
     r2_comm_unvisit(c);
 }
 
+/* Path @p is to be looked at now. What waits for R alone ends in a question, and is due in the next
+ * tick where none may be asked. */
+static bool is_silent(struct r2_comm *c, int p, uint64_t clock, const struct probe_pulse *s,
+                      uint64_t t_suspect)
+{
+    struct probe_watch *w = &c->watch->path[p];
+    uint64_t backoff = w->backoff;
+
+    if (!probe_watch_tick(w, clock, s, t_suspect)) {
+        return false;
+    }
+    if (c->is_send && IB_RLX_GET(c->conn.path[p].sq_used) == 0 && !r2_questions_may_ask(c)) {
+        w->backoff = backoff;
+        w->poll_at = clock;
+        return false;
+    }
+    return true;
+}
+
 static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
     c->watch->rests = is_quiet(c) ? c->watch->rests + 1 : 0;
@@ -610,7 +629,7 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
             continue;
         }
         c->watch->quiet[p] = 0;
-        if (probe_watch_tick(&c->watch->path[p], clock, &s, t_suspect)) {
+        if (is_silent(c, p, clock, &s, t_suspect)) {
             check_path(c, p, 1);
         }
         if (!c->is_send) {

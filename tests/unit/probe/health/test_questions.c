@@ -4,48 +4,89 @@
 #include "plugin/probe/health/r2_questions.h"
 #include "tests/unit/watch_rig.h"
 
-#define PEERS 6
+#define MANY 2000
 
-static unsigned ask(struct r2_comm *c)
+struct crowd {
+    struct r2_inst *inst;
+    struct r2_peer *peer;
+    struct r2_comm *c;
+    unsigned n;
+    unsigned asked[MANY]; /* the latest tick in which it asked */
+};
+
+static void crowd_make(struct crowd *k, unsigned n, unsigned peers)
 {
-    unsigned n = 0;
-
-    while (r2_questions_may_ask(c)) {
-        n++;
+    memset(k, 0, sizeof(*k));
+    k->inst = calloc(1, sizeof(*k->inst));
+    k->peer = calloc(peers, sizeof(*k->peer));
+    k->c = calloc(n, sizeof(*k->c));
+    k->n = n;
+    for (unsigned i = 0; i < n; i++) {
+        k->c[i].inst = k->inst;
+        k->c[i].peer = &k->peer[i % peers];
+        k->c[i].id = 1000 + i;
     }
-    return n;
 }
 
-START_TEST(a_tick_has_so_many)
+static void crowd_end(struct crowd *k)
 {
-    struct r2_inst *inst = calloc(1, sizeof(*inst));
-    struct r2_peer *peer = calloc(PEERS, sizeof(*peer));
-    struct r2_comm *c = calloc(PEERS, sizeof(*c));
+    free(k->c);
+    free(k->peer);
+    free(k->inst);
+}
 
-    for (int i = 0; i < PEERS; i++) {
-        c[i].inst = inst;
-        c[i].peer = &peer[i];
-    }
-    for (inst->watch.tick = 1; inst->watch.tick < 4; inst->watch.tick++) {
-        unsigned all = 0, n;
+/* All want to ask in every tick, always in the same order: none more often than it may, and none
+ * waits for longer than a few times its share. */
+START_TEST(each_has_its_turn)
+{
+    static const struct {
+        unsigned n, peers, most;
+    } row[] = {{16, 1, 16},   {64, 8, 64},     {17, 1, 16},
+               {1000, 1, 16}, {2000, 100, 64}, {2000, 3, 48}};
+    unsigned n = row[_i].n, most = row[_i].most, longest = 0, all = 0, ticks = 4000;
+    static struct crowd k;
 
-        for (int i = 0; i < PEERS; i++) {
-            n = ask(&c[i]);
-            all += n;
-            ck_assert_uint_eq(n, all < R2_QUESTIONS_ASKED ? R2_QUESTIONS_PEER
-                                 : i * R2_QUESTIONS_PEER < R2_QUESTIONS_ASKED
-                                     ? R2_QUESTIONS_ASKED - (unsigned)i * R2_QUESTIONS_PEER
-                                     : 0);
+    crowd_make(&k, n, row[_i].peers);
+    for (k.inst->watch.tick = 1; k.inst->watch.tick <= ticks; k.inst->watch.tick++) {
+        unsigned tick = (unsigned)k.inst->watch.tick, now = 0;
+
+        for (unsigned i = 0; i < n; i++) {
+            if (r2_questions_may_ask(&k.c[i])) {
+                longest = tick - k.asked[i] > longest ? tick - k.asked[i] : longest;
+                k.asked[i] = tick;
+                now++;
+            }
         }
-        ck_assert_uint_eq(all, R2_QUESTIONS_ASKED);
-        for (n = 0; r2_questions_may_answer(&c[1]); n++) {
-        }
-        ck_assert_uint_eq(n, R2_QUESTIONS_ANSWER);
-        ck_assert(r2_questions_may_answer(&c[2])); /* another's process has its own */
+        ck_assert_uint_le(now, most);
+        all += now;
     }
-    free(c);
-    free(peer);
-    free(inst);
+    for (unsigned i = 0; i < n; i++) {
+        longest = ticks - k.asked[i] > longest ? ticks - k.asked[i] : longest;
+    }
+    ck_assert_uint_le(longest, n <= most ? 1 : 20 + 8 * n / most);
+    ck_assert_uint_ge(all, ticks * most / 4);
+    crowd_end(&k);
+}
+END_TEST
+
+/* Where the crowd is over one question goes at once again. */
+START_TEST(alone_again)
+{
+    static struct crowd k;
+
+    crowd_make(&k, 1000, 1);
+    for (k.inst->watch.tick = 1; k.inst->watch.tick < 100; k.inst->watch.tick++) {
+        for (unsigned i = 0; i < k.n; i++) {
+            r2_questions_may_ask(&k.c[i]);
+        }
+    }
+    for (; k.inst->watch.tick < 120; k.inst->watch.tick++) {
+        r2_questions_may_ask(&k.c[0]);
+    }
+    for (unsigned i = 0; i < 16; i++) {
+        ck_assert(r2_questions_may_ask(&k.c[i]));
+    }
+    crowd_end(&k);
 }
 END_TEST
 
@@ -90,7 +131,8 @@ static void end(void)
 
 static void add(TCase *t)
 {
-    tcase_add_test(t, a_tick_has_so_many);
+    tcase_add_loop_test(t, each_has_its_turn, 0, 6);
+    tcase_add_test(t, alone_again);
     tcase_add_test(t, a_flood_is_passed_over);
 }
 

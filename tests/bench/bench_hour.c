@@ -95,7 +95,7 @@ static void hour(const struct row *r, struct cost *out)
     struct cost from, moved;
     struct duo d;
 
-    bench_config(&cfg, "NCCL_R2_BACKUP_SCOPE", "rail", (char *)NULL);
+    bench_config(&cfg, "NCCL_R2_BACKUP_SCOPE", "rail", "NCCL_R2_HANG_AFTER", "0", (char *)NULL);
     duo_create(&d, NICS, 12500000000ull, &cfg);
     bench_watch_start(&d);
     bench_flow_open(&f, &d, 0, 32768);

@@ -1,0 +1,336 @@
+/* What a receiver writes to its sender: CTS of receives that it opens, acknowledgements. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/r2_rules.h"
+#include "ib_flush.h"
+#include "ib_recv_int.h"
+
+/* One slot is left for a lone ack, so that CTS cannot starve it. */
+static int ctl_room(const struct ib_path *p, int n)
+{
+    return p->sq_used + n < (int)p->sq_depth;
+}
+
+/*
+ * An RDMA write of @len bytes at @base + @off into the peer's ring at @off. 0, or -1 and the path
+ * is down. What is the same in all of them stands in rx->wr.
+ */
+static inline __attribute__((always_inline)) int
+write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, uint32_t len)
+{
+    struct ibv_send_wr *wr = &rx->wr, *bad;
+    unsigned flags = len <= p->max_inline ? IBV_SEND_INLINE : 0;
+    unsigned run = p->ctl_run + 1u;
+    int rc;
+
+    rx->sge.addr = base + off;
+    rx->sge.length = len;
+    rx->sge.lkey = p->ring_mr->lkey;
+    wr->wr.rdma.remote_addr = p->peer_ring + off;
+    wr->wr.rdma.rkey = p->peer_ring_key;
+    wr->wr_id = ib_wr_id(IB_WR_CTL, 0, run);
+    if (__builtin_expect(run >= IB_CTL_SIGNAL || rx->signal, 0)) {
+        flags |= IBV_SEND_SIGNALED;
+        run = 0;
+    }
+    wr->send_flags = flags;
+    p->ctl_run = (uint16_t)run;
+    IB_RLX_ADD(p->sq_used, 1);
+    IB_RLX_ADD(p->wrs, 1);
+    ib_conn_touch(rx->conn, p->index);
+    rc = ibv_post_send(p->qp, wr, &bad);
+    if (__builtin_expect(rc != 0, 0)) {
+        ib_conn_call_fault(rx->conn, p->index, ib_verbs_err(rc));
+        return -1;
+    }
+    return 0;
+}
+
+/* The same bytes of the staging memory. */
+static inline __attribute__((always_inline)) int ctl_write(struct ib_recv *rx, struct ib_path *p,
+                                                           size_t off, uint32_t len)
+{
+    return write_from(rx, p, (uintptr_t)rx->conn->ctl_src, off, len);
+}
+
+static void note_ack_sent(struct ib_recv *rx, struct ib_path *p)
+{
+    p->ack_sent = rx->ledger.acked;
+    rx->ack_sent = rx->ledger.acked;
+    rx->ack_owed_since = 0;
+}
+
+/* The keys of @mr by path, read anew. */
+static __attribute__((noinline)) const struct ib_keys *read_keys(struct ib_recv *rx,
+                                                                 struct ib_mr *mr, uint64_t version)
+{
+    struct ib_keys *keys = &rx->keys[version % IB_KEYS];
+    const struct ib_conn *l = rx->conn;
+
+    keys->version = version;
+    for (int p = 0; p < IB_MAX_PATHS; p++) {
+        keys->rkey[p] = p < l->npaths ? ib_mr_rkey(mr, l->path[p].nic) : 0;
+    }
+    return keys;
+}
+
+static inline const struct ib_keys *keys_of(struct ib_recv *rx, struct ib_mr *mr)
+{
+    uint64_t version = ib_mr_version(mr);
+    const struct ib_keys *keys = &rx->keys[version % IB_KEYS];
+
+    return __builtin_expect(keys->version == version, 1) ? keys : read_keys(rx, mr, version);
+}
+
+/* ... but for paths of which what came over them could not be flushed (P17). */
+static __attribute__((noinline)) struct ib_keys keys_that_flush(struct ib_keys keys, unsigned lacks)
+{
+    for (; lacks; lacks &= lacks - 1) {
+        keys.rkey[__builtin_ctz(lacks)] = 0;
+    }
+    return keys;
+}
+
+/* The entry of @m in the staging memory, to be written on @p. */
+static inline __attribute__((always_inline)) void
+fill_entry(struct ib_recv *rx, const struct ib_path *p, struct ib_rmsg *m)
+{
+    struct ib_cts *e = &rx->conn->ctl_src->entry[m->seq % R2_LEDGER_WINDOW];
+    const struct ib_keys *keys = keys_of(rx, m->mr);
+    struct ib_keys some;
+    uint64_t w[8];
+
+    if (__builtin_expect(m->gpu && rx->flush->lacks, 0)) {
+        some = keys_that_flush(*keys, rx->flush->lacks);
+        keys = &some;
+    }
+    /* as words, which the check is made of: struct ib_cts */
+    w[0] = m->seq;
+    w[1] = (uintptr_t)m->data;
+    w[2] = m->size | (uint64_t)m->tag << 32;
+    memcpy(&w[3], keys->rkey, sizeof(keys->rkey));
+    w[7] = (uint32_t)rx->ledger.acked | (uint64_t)m->n << 32 | (uint64_t)m->index << 40;
+    w[7] |= (uint64_t)ib_cts_check_words(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7])
+            << IB_CTS_CHECK_SHIFT;
+    memcpy(e, w, sizeof(*e));
+    m->cts_path = p->index;
+    m->cts_incarnation = p->inc;
+    m->cts_out = 1;
+}
+
+/* Writes the entries of seqs [first, first+n) on @p: one work request, two where the ring wraps. 0,
+ * or -1 and the path is down. */
+static inline __attribute__((always_inline)) int
+write_entries(struct ib_recv *rx, struct ib_path *p, uint64_t first, int n)
+{
+    unsigned slot = (unsigned)(first % R2_LEDGER_WINDOW);
+    int run = (int)(R2_LEDGER_WINDOW - slot);
+
+    if (__builtin_expect(run < n, 0)) {
+        if (ctl_write(rx, p, sizeof(struct ib_cts) * slot,
+                      (uint32_t)sizeof(struct ib_cts) * (unsigned)run) != 0) {
+            return -1;
+        }
+        slot = 0;
+        n -= run;
+    }
+    return ctl_write(rx, p, sizeof(struct ib_cts) * slot,
+                     (uint32_t)sizeof(struct ib_cts) * (unsigned)n);
+}
+
+/* Writes the CTS of @seq on @p. -1: path down, or no room. */
+static __attribute__((noinline)) int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t seq)
+{
+    if (!ctl_room(p, 2)) {
+        return -1;
+    }
+    fill_entry(rx, p, IB_RECV_SLOT(rx, seq));
+    return write_entries(rx, p, seq, 1);
+}
+
+/*
+ * Where writes may overtake each other: the next word of the ring for a larger value, the same
+ * one for the same, so that a late write finds its own word and no newer value there. A word
+ * comes round again after IB_ACKS more acks alone, and no more writes than that are ever out: the
+ * one before has completed, that is, it has been placed. Half of the room is for the end of a
+ * burst, behind which NCCL may not call for long (until then a CTS can carry it, or a later turn),
+ * and for who asks.
+ */
+static __attribute__((noinline)) int write_ack_word(struct ib_recv *rx, struct ib_path *p)
+{
+    uint64_t *word = rx->conn->ctl_src->ack[p->index];
+    unsigned at = p->ack_at, slot;
+    bool last = rx->ledger.acked == rx->ledger.rpost || rx->signal;
+
+    if (!p->ar || p->sq_used >= (last ? IB_ACKS : IB_ACKS / 2)) {
+        return -1;
+    }
+    at += rx->ledger.acked > p->ack_alone;
+    slot = (at + IB_ACKS - 1) % IB_ACKS;
+    word[slot] = rx->ledger.acked;
+    if (write_from(rx, p, (uintptr_t)word - offsetof(struct ib_ring, ack),
+                   offsetof(struct ib_ring, ack) + sizeof(*word) * slot, sizeof(*word)) != 0) {
+        return -1;
+    }
+    p->ack_at = (uint16_t)(at % IB_ACKS);
+    p->ack_alone = rx->ledger.acked;
+    rx->acks_alone++;
+    note_ack_sent(rx, p);
+    return 0;
+}
+
+int ib_recv_write_ack(struct ib_recv *rx, struct ib_path *p)
+{
+    if (p->sq_used >= p->ack_room) {
+        return write_ack_word(rx, p);
+    }
+    rx->conn->ctl_src->acked = rx->ledger.acked;
+    if (ctl_write(rx, p, offsetof(struct ib_ring, ack), sizeof(uint64_t)) != 0) {
+        return -1;
+    }
+    rx->acks_alone++;
+    note_ack_sent(rx, p);
+    return 0;
+}
+
+void ib_recv_write_pending_cts(struct ib_recv *rx)
+{
+    struct ib_conn *l = rx->conn;
+
+    if (rx->quiet) {
+        return;
+    }
+    rx->cts_pending = 0;
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        struct ib_rmsg *m = IB_RECV_SLOT(rx, seq);
+
+        if (m->cts_out || r2_ledger_complete(&rx->ledger, seq)) {
+            continue;
+        }
+        if (rx->ctl_path == IB_MAX_PATHS || write_cts(rx, &l->path[rx->ctl_path], seq) != 0) {
+            m->cts_out = 0;
+            rx->cts_pending = 1;
+            return;
+        }
+        rx->cts_rewritten++;
+        /* S may have the entry already and not look at this one: what it carries of acked does not
+         * count as told (P14) */
+    }
+}
+
+void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
+{
+    struct ib_conn *l = rx->conn;
+
+    if (!r2_rule(R2_RULE_CTS_REWRITE)) {
+        return;
+    }
+    for (uint64_t seq = from > rx->ledger.rdone ? from : rx->ledger.rdone;
+         seq < rx->ledger.rpost && !rx->quiet; seq++) {
+        if (r2_ledger_complete(&rx->ledger, seq)) {
+            continue;
+        }
+        for (int p = 0; p < l->npaths; p++) {
+            if (ib_conn_up(l, p) && write_cts(rx, &l->path[p], seq) != 0) {
+                IB_RECV_SLOT(rx, seq)->cts_out =
+                    0; /* no room: as soon as there is; or the path went down just now */
+                rx->cts_pending = 1;
+            }
+        }
+        rx->cts_rewritten++;
+    }
+}
+
+/* Opens the receive that is buffer @i of @n of its group, and fills in its CTS for @p. */
+static inline __attribute__((always_inline)) void open_one(struct ib_recv *rx, struct ib_path *p,
+                                                           int n, int i, void *data, size_t size,
+                                                           int tag, struct ib_mr *mr)
+{
+    uint64_t seq = r2_ledger_post(&rx->ledger, size);
+    struct ib_rmsg *m = IB_RECV_SLOT(rx, seq);
+
+    *m = (struct ib_rmsg){.seq = seq,
+                          .data = data,
+                          .mr = mr,
+                          .size = (uint32_t)size,
+                          .tag = (uint32_t)tag,
+                          .n = (uint8_t)n,
+                          .index = (uint8_t)i,
+                          .quarantined_by = rx->holding,
+                          .gpu = rx->flush && ib_flush_wants(rx->flush, mr)};
+    fill_entry(rx, p, m);
+    IB_RLX_ADD(rx->wanted, size);
+    if (size > rx->largest) {
+        IB_RLX_SET(rx->largest, size);
+    }
+}
+
+static __attribute__((noinline)) void open_group(struct ib_recv *rx, struct ib_path *p, int n,
+                                                 void *const *data, const size_t *sizes,
+                                                 const int *tags, struct ib_mr *const *mrs)
+{
+    for (int i = 0; i < n; i++) {
+        open_one(rx, p, n, i, data[i], sizes[i], tags[i], mrs[i]);
+    }
+}
+
+/* The CTS of a group could not be written: its path is down now. */
+static __attribute__((noinline, cold)) void group_pending(struct ib_recv *rx, uint64_t first, int n)
+{
+    for (int i = 0; i < n; i++) {
+        IB_RECV_SLOT(rx, first + (uint64_t)i)->cts_out = 0;
+    }
+    rx->cts_pending = 1;
+}
+
+uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
+                       const int *tags, struct ib_mr *const *mrs)
+{
+    uint64_t first = rx->ledger.rpost;
+    struct ib_path *p;
+
+    if (rx->ctl_path == IB_MAX_PATHS || rx->cts_pending || !r2_ledger_room(&rx->ledger, n)) {
+        return UINT64_MAX;
+    }
+    p = &rx->conn->path[rx->ctl_path];
+    if (!ctl_room(p, 2)) {
+        return UINT64_MAX;
+    }
+    if (rx->opened == rx->messages) {
+        IB_RLX_SET(rx->largest, 0);
+    }
+    if (__builtin_expect(n == 1, 1)) {
+        open_one(rx, p, 1, 0, data[0], sizes[0], tags[0], mrs[0]);
+    } else {
+        open_group(rx, p, n, data, sizes, tags, mrs);
+    }
+    IB_RLX_ADD(rx->opened, n);
+    if (__builtin_expect(write_entries(rx, p, first, n) != 0, 0)) {
+        group_pending(rx, first, n);
+    } else {
+        note_ack_sent(rx, p);
+    }
+    return first;
+}
+
+void ib_recv_tail_probe(struct ib_recv *rx, int p)
+{
+    if (!rx->quiet && ib_conn_up(rx->conn, p) && ctl_room(&rx->conn->path[p], 1)) {
+        rx->signal = 1;
+        ib_recv_write_ack(rx, &rx->conn->path[p]);
+        rx->signal = 0;
+    }
+}
+
+void ib_recv_send_acks(struct ib_recv *rx)
+{
+    struct ib_conn *l = rx->conn;
+
+    for (int p = 0; p < l->npaths && !rx->quiet; p++) {
+        if (ib_conn_up(l, p)) {
+            ib_recv_write_ack(rx, &l->path[p]); /* no room there: S asks again */
+        }
+    }
+}
+

@@ -10,6 +10,7 @@
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
 #include "core/r2_visit.h"
+#include "probe/health/r2_still.h"
 #include "probe/health/r2_watch.h"
 #include "probe/probe_hang.h"
 #include "probe/probe_line.h"
@@ -43,22 +44,9 @@ static void clock_move(struct r2_hang *h, uint64_t now)
 
 /* --- what a connection waits for --- */
 
-static bool is_open(const struct r2_comm *c)
-{
-    return atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
-           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
-}
-
 static bool is_in_flight(const struct r2_comm *c)
 {
-    uint32_t up = IB_RLX_GET(c->conn.up);
-
-    for (uint32_t m = up; m; m &= m - 1) {
-        if (IB_RLX_GET(c->conn.path[__builtin_ctz(m)].sq_used)) {
-            return true;
-        }
-    }
-    return up == 0;
+    return IB_RLX_GET(c->conn.up) == 0 || r2_still_has_posted(c);
 }
 
 static enum r2_hang_state state_of_send(struct r2_comm *c)
@@ -172,13 +160,13 @@ static void look_at_all(struct r2_inst *inst, uint64_t clock, struct found *f)
 {
     inst->hang->round++;
     for (struct r2_comm *c = r2_comms_awake(inst); c; c = c->list.awake_next) {
-        if (is_open(c)) {
+        if (r2_watch_is_watched(c)) {
             look(c, clock);
             found_put(inst, f, c, clock);
         }
     }
     for (struct r2_comm *c = r2_comms_expecting(inst); c; c = c->list.awake_next) {
-        if (is_open(c)) {
+        if (r2_watch_is_watched(c)) {
             look(c, clock);
             found_put(inst, f, c, clock);
         }

@@ -1,7 +1,5 @@
 /* The watchdog (docs/health.md): which silence is probed, whom, and what the answer
  * means. Service thread. */
-#include <stdbool.h>
-
 #include "r2_watch.h"
 
 #include "base/r2_log.h"
@@ -14,19 +12,18 @@
 #include "r2_probation.h"
 #include "r2_questions.h"
 #include "r2_stall.h"
+#include "r2_still.h"
 #include "r2_tail.h"
+#include "r2_watch_int.h"
 
 #define PROBE_STEP     R2_MS(1) /* while a probe is out */
 #define WANT_MAX       R2_MS(1000)
 #define SILENT_PROCESS R2_MS(3000) /* words repeated up to every second went unanswered */
-#define STILL_STEP                                                                                 \
-    R2_MS(1000) /* what stands still is checked so often, or four times in NCCL_R2_GIVE_UP */
-#define STILL_MIN R2_MS(1000) /* a path that is new is given so long, whatever was before */
-#define CTL_FEW   8           /* x T_suspect, for control writes of which none need be signaled */
+#define CTL_FEW        8 /* x T_suspect, for control writes of which none need be signaled */
 #define QUIET_MIN                                                                                  \
     100 /* ticks without work before a path is taken off the list, which takes its gate */
 
-static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
+struct probe_pulse r2_watch_pulse(const struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->conn.path[p];
     struct probe_pulse s = {.moved = IB_RLX_GET(path->cqes)};
@@ -51,7 +48,7 @@ static int outstanding(const struct r2_comm *c, int p)
            (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
 }
 
-static int watched(const struct r2_comm *c)
+bool r2_watch_is_watched(const struct r2_comm *c)
 {
     return atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
@@ -63,12 +60,12 @@ static uint64_t pair_expect(const struct r2_pair *pair)
     uint64_t longest = 0;
 
     for (struct r2_comm *c = pair->peer->comms; c; c = c->list.peer_next) {
-        if (!watched(c) || !c->is_send) {
+        if (!r2_watch_is_watched(c) || !c->is_send) {
             continue;
         }
         for (int p = 0; p < c->conn.npaths; p++) {
             if (c->conn.path[p].nic == pair->nic && c->conn.path[p].peer_nic == pair->peer_nic) {
-                struct probe_pulse s = pulse_of(c, p);
+                struct probe_pulse s = r2_watch_pulse(c, p);
                 uint64_t t = probe_watch_expect(&c->watch->path[p], &s);
 
                 longest = t > longest ? t : longest;
@@ -89,7 +86,7 @@ static bool may_move(const struct r2_comm *c, int p)
             r2_inband_reaches(c->inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic));
 }
 
-static void give_up_last(struct r2_comm *c, int p, uint64_t silent)
+void r2_watch_give_up_last(struct r2_comm *c, int p, uint64_t silent)
 {
     fo_fail(
         &c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
@@ -112,7 +109,7 @@ static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
                  : silent; /* what R writes again moves its path alone */
     if (cfg->watchdog && cfg->failover && (c->conn.up & ~ib_conn_pair(&c->conn, p)) == 0 &&
         silent >= (give_up > limit ? give_up : limit)) {
-        give_up_last(c, p, silent);
+        r2_watch_give_up_last(c, p, silent);
     }
 }
 
@@ -251,7 +248,7 @@ static int check_send(struct r2_comm *c, int p)
     struct probe_pulse s;
 
     ib_send_progress(c->tx);
-    s = pulse_of(c, p);
+    s = r2_watch_pulse(c, p);
     if (s.moved != c->watch->path[p].moved) {
         return 1;
     }
@@ -285,7 +282,7 @@ static int check_recv(struct r2_comm *c, int p)
 {
     struct probe_watch *w = &c->watch->path[p];
     int waiting = ib_recv_confirm(c->rx, p);
-    struct probe_pulse s = pulse_of(c, p);
+    struct probe_pulse s = r2_watch_pulse(c, p);
 
     if (waiting && s.moved == w->moved) {
         tail_probe(c, p);
@@ -348,7 +345,7 @@ static void tick_ctl(struct r2_comm *c, int p, uint64_t clock, uint64_t t_suspec
         return;
     }
     r2_comm_visit(c);
-    if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
+    if (r2_watch_is_watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
         check_ctl(c, p);
     }
     r2_comm_unvisit(c);
@@ -361,7 +358,8 @@ static void check_path(struct r2_comm *c, int p, int silent)
     int more = 0;
 
     r2_comm_visit(c);
-    if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye && ib_conn_up(&c->conn, p)) {
+    if (r2_watch_is_watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye &&
+        ib_conn_up(&c->conn, p)) {
         more = !silent ? outstanding(c, p) : c->is_send ? check_send(c, p) : check_recv(c, p);
     }
     if (!more) {
@@ -395,8 +393,8 @@ static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     c->watch->want.since = clock;
     c->watch->want.wait = 2 * c->watch->want.wait < WANT_MAX ? 2 * c->watch->want.wait : WANT_MAX;
     r2_comm_visit(c);
-    if (watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK && !c->fo.peer_bye &&
-        !c->fo.quiet) {
+    if (r2_watch_is_watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK &&
+        !c->fo.peer_bye && !c->fo.quiet) {
         union fo_body b = {.want = {.dst = c->fo.peer, .src = c->id, .seq = c->tx->cts_seen}};
 
         r2_peer_emit(c->inst, c->peer, FO_MSG_WANT, &b);
@@ -406,7 +404,7 @@ static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 
 void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
 {
-    if (c->is_send || !watched(c) || c->fo.error != R2_OK || c->fo.peer_bye) {
+    if (c->is_send || !r2_watch_is_watched(c) || c->fo.error != R2_OK || c->fo.peer_bye) {
         return;
     }
     ib_recv_progress(c->rx);
@@ -421,145 +419,10 @@ void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
     }
 }
 
-/* --- nothing moves on any path --- */
-
-/* R: how many control writes there were, again and again when S asks, does not say that any gets
- * anywhere. */
-static uint64_t moved_by_all(const struct r2_comm *c)
-{
-    uint64_t moved = c->is_send ? IB_RLX_GET(c->tx->sack) : 0;
-
-    for (int p = 0; p < c->conn.npaths; p++) {
-        moved += IB_RLX_GET(c->conn.path[p].cqes);
-    }
-    return moved;
-}
-
-/* Work requests are under way. Without the gate, too: then as of a moment ago. */
-static bool has_posted(const struct r2_comm *c)
-{
-    unsigned used = 0;
-
-    for (uint32_t m = IB_RLX_GET(c->conn.up); m; m &= m - 1) {
-        used |= IB_RLX_GET(c->conn.path[__builtin_ctz(m)].sq_used);
-    }
-    return used != 0;
-}
-
-static int waits_for_fabric(const struct r2_comm *c)
-{
-    return has_posted(c) || (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
-}
-
-/* What stands in the queues, as time: probes stand behind it. */
-static uint64_t expected(const struct r2_comm *c)
-{
-    uint64_t longest = 0;
-
-    for (int p = 0; p < c->conn.npaths; p++) {
-        struct probe_pulse s = pulse_of(c, p);
-        uint64_t t =
-            ib_conn_up(&c->conn, p) && c->is_send ? probe_watch_expect(&c->watch->path[p], &s) : 0;
-
-        longest = t > longest ? t : longest;
-    }
-    return longest;
-}
-
-/*
- * Asks over all paths that are up; nobody's verdict waits for that. Takes in when one answered
- * last, or carried something of another connection. 0: none of them has ever answered, so that RC's
- * own time is all there is. Gate held.
- */
-static int probe_all(struct r2_comm *c, uint64_t clock)
-{
-    int known = 0;
-
-    for (int p = 0; p < c->conn.npaths; p++) {
-        const struct ib_path *path = &c->conn.path[p];
-        struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
-        uint64_t ok;
-
-        if (!ib_conn_up(&c->conn, p) || pair == NULL || pair->probe.answers == 0) {
-            continue;
-        }
-        known = 1;
-        ok = r2_load_done_at(pair);
-        ok = pair->probe.last_ok > ok ? pair->probe.last_ok : ok;
-        c->watch->still.alive = ok > c->watch->still.alive ? ok : c->watch->still.alive;
-        if (pair->build.state == R2_PAIR_DEAD || pair->build.state == R2_PAIR_BROKEN) {
-            r2_probation_for_peer(pair, 0);
-        } else if (!r2_pair_is_probing(pair)) {
-            r2_pair_send_probe(pair, clock, 0);
-        }
-    }
-    return known;
-}
-
-/*
- * No path carries it: nothing of it moves, and none of its paths answers, for NCCL_R2_GIVE_UP; and
- * a time without a path before counts, where nothing has got through since. Where R's NIC has taken
- * everything of S's, S waits for R's process, stopped perhaps: what that says is its own matter,
- * and where its NIC is silent it ends itself. Gate held.
- */
-static void check_still(struct r2_comm *c, uint64_t clock)
-{
-    uint64_t give_up = R2_MS(c->inst->cfg.t_give_up_ms), expect = 4 * expected(c),
-             now = r2_now(c->inst);
-    uint64_t least = give_up < STILL_MIN ? give_up : STILL_MIN, silent, age, barren;
-    int known = probe_all(c, clock);
-
-    silent = r2_elapsed(clock, c->watch->still.since);
-    age = r2_elapsed(clock, c->watch->still.alive > c->watch->still.since ? c->watch->still.alive
-                                                                          : c->watch->still.since);
-    barren = fo_barren_since(&c->fo) ? r2_elapsed(now, fo_barren_since(&c->fo)) : 0;
-    age = barren > age ? barren : age;
-    give_up = give_up > expect ? give_up : expect;
-    if (age < give_up && c->watch->still.poll_at - clock > give_up - age) {
-        c->watch->still.poll_at = clock + give_up - age;
-    }
-    if (!known || silent < least || age < give_up ||
-        (!has_posted(c) && r2_elapsed(now, c->peer->last_contact) < give_up)) {
-        return;
-    }
-    give_up_last(c, __builtin_ctz(c->conn.up), age);
-}
-
-static void tick_still(struct r2_comm *c, uint64_t clock)
-{
-    uint64_t moved = moved_by_all(c), step = R2_MS(c->inst->cfg.t_give_up_ms) / 4;
-
-    step = step < STILL_STEP ? step : STILL_STEP;
-
-    if (c->watch->still.since == 0 || moved != c->watch->still.moved || !waits_for_fabric(c)) {
-        c->watch->still.moved = moved;
-        c->watch->still.since = clock;
-        c->watch->still.poll_at = clock + step;
-        return;
-    }
-    if (clock < c->watch->still.poll_at) {
-        return;
-    }
-    c->watch->still.poll_at = clock + step;
-    r2_comm_visit(c);
-    if (watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover && c->fo.error == R2_OK &&
-        !c->fo.peer_bye && c->conn.up) {
-        if (c->is_send) {
-            ib_send_progress(c->tx);
-        } else {
-            ib_recv_confirm(c->rx, __builtin_ctz(c->conn.up));
-        }
-        if (moved_by_all(c) == moved && c->conn.up) {
-            check_still(c, clock);
-        }
-    }
-    r2_comm_unvisit(c);
-}
-
 /* Without the gate, too: then as of a moment ago. */
 static bool is_quiet(const struct r2_comm *c)
 {
-    return IB_RLX_GET(c->conn.touched) == 0 && !waits_for_fabric(c) && !c->watch->stall.paths &&
+    return IB_RLX_GET(c->conn.touched) == 0 && !r2_still_waits(c) && !c->watch->stall.paths &&
            (!c->is_send || (IB_RLX_GET(c->tx->misses) == c->watch->want.misses &&
                             IB_RLX_GET(c->tx->starved_since) == 0));
 }
@@ -609,7 +472,7 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     if (c->watch->stall.paths) {
         r2_stall_tick(c);
     }
-    tick_still(c, clock);
+    r2_still_tick(c, clock);
     if (c->is_send) {
         tick_want(c, clock, t_suspect);
         if (IB_RLX_GET(c->tx->starved_since)) {
@@ -619,7 +482,7 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     }
     for (uint32_t m = IB_RLX_GET(c->conn.touched); m; m &= m - 1) {
         int p = __builtin_ctz(m);
-        struct probe_pulse s = pulse_of(c, p);
+        struct probe_pulse s = r2_watch_pulse(c, p);
 
         if (!outstanding(c, p)) {
             probe_watch_idle(&c->watch->path[p], clock, &s);
@@ -677,7 +540,7 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     }
     ib_recv_confirm(
         c->rx, p); /* polls this very path, and S may wait for an acknowledgement that is lost */
-    if (!watched(c)) {
+    if (!r2_watch_is_watched(c)) {
         return;
     }
     if (m->seq < c->rx->ledger.acked) {
@@ -727,7 +590,7 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
     if (ticks) {
         for (c = r2_comms_awake(inst); c; c = next) {
             next = c->list.awake_next; /* it may be off the list then */
-            if (watched(c)) {
+            if (r2_watch_is_watched(c)) {
                 tick(c, inst->watch.clock, t_suspect);
             }
         }

@@ -3,6 +3,8 @@
 #ifndef R2_WATCH_H
 #define R2_WATCH_H
 
+#include <stdbool.h>
+
 #include "core/r2_inst.h"
 #include "probe/health/r2_load.h"
 #include "probe/health/r2_stall.h"
@@ -44,6 +46,9 @@ void r2_watch_clock(struct r2_inst *inst, uint64_t now);
 /* Looks at the connections that are awake every NCCL_R2_T_SUSPECT / 4, at probes that are out every
  * millisecond. Returns the next time (ns). */
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now);
+
+/* Whether @c stands and is not being closed. Any thread. */
+bool r2_watch_is_watched(const struct r2_comm *c);
 
 /* Whether @pair answers is probed now, whoever is silent or not. */
 struct r2_pair;

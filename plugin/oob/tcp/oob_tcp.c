@@ -118,21 +118,12 @@ static void deadline_min(uint64_t *next, uint64_t t)
     }
 }
 
-/* The time of @c is over. It may have spoken and not been read since: a turn has an end, and this
- * process may have stood still. Then it is looked at anew. */
+/* @c has been silent for too long, as far as it was read. It may have spoken since: a turn has an
+ * end, and this process may have stood still. */
 static bool has_spoken(struct tcp_chan *c)
 {
-    enum chan_state state = c->state;
-
-    if (state != CHAN_HELLO && state != CHAN_AUTH && state != CHAN_UP) {
-        return false;
-    }
     oob_chan_read(c);
-    if (c->state == state && (state != CHAN_UP || c->last_rx != c->oob->now)) {
-        return false;
-    }
-    c->oob->rescan = 1;
-    return true;
+    return c->state != CHAN_UP || c->last_rx == c->oob->now;
 }
 
 static void chan_scan(struct tcp_chan *c, uint64_t *next)
@@ -152,19 +143,16 @@ static void chan_scan(struct tcp_chan *c, uint64_t *next)
             deadline_min(next, c->deadline);
             return;
         }
-        if (has_spoken(c)) {
-            return;
-        }
         if (c->peer == NULL && c->state != CHAN_DRAIN) {
             oob_tcp_stranger(o, c, OOB_STRANGER_SILENT);
         }
         oob_chan_fail(c, 0);
         return;
     }
-    if (o->now - c->last_rx >= 3 * o->keepalive) {
-        if (!has_spoken(c)) {
-            oob_chan_fail(c, 0);
-        }
+    if (o->now - c->last_rx >= 3 * o->keepalive && !has_spoken(c)) {
+        oob_chan_fail(c, 0);
+    }
+    if (c->state != CHAN_UP) {
         return;
     }
     last = c->last_rx > c->last_ping ? c->last_rx : c->last_ping;

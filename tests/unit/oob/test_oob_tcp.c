@@ -485,13 +485,10 @@ static void takes_time(struct ep *e, struct r2_oob_peer *p, const void *msg, siz
     quiet_heard += len == 1;
 }
 
-/* Two peers say much, one a word: a turn ends in about a millisecond whatever there is to read,
- * each peer is heard before long, and nothing is lost. */
-START_TEST(a_turn_has_an_end)
+/* An endpoint that takes 50 us for a message, with channels to three others. */
+static struct ep *busy_hub(struct ep *e[3])
 {
-    struct ep *hub = ep_new(), *e[3];
-    uint8_t msg[200] = {0};
-    int turns = 0;
+    struct ep *hub = ep_new();
 
     for (int i = 0; i < 3; i++) {
         e[i] = ep_new();
@@ -504,6 +501,17 @@ START_TEST(a_turn_has_an_end)
     hub->on_message = takes_time;
     inside(hub)->env.now_ns = busy_now;
     quiet_heard = 0;
+    return hub;
+}
+
+/* Two peers say much, one a word: a turn ends in about a millisecond whatever there is to read,
+ * each peer is heard before long, and nothing is lost. */
+START_TEST(a_turn_has_an_end)
+{
+    struct ep *e[3], *hub = busy_hub(e);
+    uint8_t msg[200] = {0};
+    int turns = 0;
+
     for (int i = 0; i < 2000; i++) {
         ck_assert_int_eq(e[i % 2]->oob->ops->send(e[i % 2]->peer, msg, sizeof(msg)), 0);
     }
@@ -531,19 +539,9 @@ END_TEST
  * more than is read in a turn. None of them is taken for dead. */
 START_TEST(who_has_spoken_is_not_silent)
 {
-    struct ep *hub = ep_new(), *e[3];
+    struct ep *e[3], *hub = busy_hub(e);
     uint8_t msg[200] = {0};
 
-    for (int i = 0; i < 3; i++) {
-        e[i] = ep_new();
-        dial(e[i], &hub->name);
-    }
-    UNTIL(hub->up, 3);
-    for (int i = 0; i < 3; i++) {
-        UNTIL(e[i]->up, 1);
-    }
-    hub->on_message = takes_time;
-    inside(hub)->env.now_ns = busy_now;
     for (int i = 0; i < 3; i++) {
         for (int k = 0; k < 30; k++) {
             ck_assert_int_eq(e[i]->oob->ops->send(e[i]->peer, msg, sizeof(msg)), 0);

@@ -314,6 +314,28 @@ static void modules_close(struct r2_inst *inst)
     free(inst->diagnosis.loop);
 }
 
+/* Memory of GPUs: staged where a NIC does not reach it, and tested. It does without either. */
+static void bounce_open(struct r2_inst *inst, const struct r2_inst_params *p)
+{
+    if (inst->cfg.relay != R2_VIA_NONE && p->copy) {
+        inst->relay = r2_relay_open(inst, p->topo, p->copy, p->copy_arg);
+    }
+    inst->reach = r2_reach_create(inst, p->copy, p->copy_arg, p->copy_open);
+    if (inst->reach) {
+        ib_mr_cache_reaches_set(inst->mrs, r2_reach_check, inst->reach);
+    }
+}
+
+/* What is made of the name that the channel has given this process. */
+static void name_take(struct r2_inst *inst)
+{
+    struct r2_oob_name self;
+
+    inst->oob->ops->name_get(inst->oob, &self);
+    inst->diagnosis.origin = self.uuid[0];
+    inst->probing.connections = (unsigned)self.uuid[0]; /* processes take different ways first */
+}
+
 struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len)
 {
     struct r2_inst *inst = calloc(1, sizeof(*inst));
@@ -321,7 +343,6 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
                                .message = r2_dispatch_message,
                                .up = r2_peer_channel_up,
                                .down = r2_peer_channel_down};
-    struct r2_oob_name self;
 
     if (inst == NULL) {
         snprintf(why, why_len, "out of memory");
@@ -347,20 +368,12 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         snprintf(why, why_len, "out of memory");
         goto err_workers;
     }
-    if (inst->cfg.relay != R2_VIA_NONE && p->copy) {
-        inst->relay = r2_relay_open(inst, p->topo, p->copy, p->copy_arg);
-    }
-    inst->reach = r2_reach_create(inst, p->copy, p->copy_arg, p->copy_open);
-    if (inst->reach) {
-        ib_mr_cache_reaches_set(inst->mrs, r2_reach_check, inst->reach);
-    }
+    bounce_open(inst, p);
     inst->oob = p->oob_create(p->oob_arg, &ev, why, why_len);
     if (inst->oob == NULL) {
         goto err_workers;
     }
-    inst->oob->ops->name_get(inst->oob, &self);
-    inst->diagnosis.origin = self.uuid[0];
-    inst->probing.connections = (unsigned)self.uuid[0]; /* processes take different ways first */
+    name_take(inst);
     if (inst->share.run_dir[0] && inst->cfg.board) {
         r2_host_share_open(inst, inst->share.run_dir);
     }

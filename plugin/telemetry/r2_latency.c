@@ -29,19 +29,18 @@ static uint32_t some(struct r2_latency *l)
     return 1 + (random_next(l) >> 16) % R2_LATENCY_EVERY;
 }
 
-struct r2_latency *r2_latency_new(const struct r2_config *cfg, uint32_t id)
+struct r2_latency *r2_latency_new(const struct r2_config *cfg)
 {
-    struct r2_latency *l = cfg->stats ? calloc(1, sizeof(*l)) : NULL;
-
-    if (l) {
-        l->random = id;
-    }
-    return l;
+    return cfg->stats ? calloc(1, sizeof(struct r2_latency)) : NULL;
 }
 
-uint32_t r2_latency_first(struct r2_latency *l)
+uint32_t r2_latency_first(struct r2_latency *l, uint32_t id)
 {
-    return l ? some(l) : UINT32_MAX;
+    if (l == NULL) {
+        return UINT32_MAX;
+    }
+    l->random = id;
+    return some(l);
 }
 
 void r2_latency_begin(struct r2_comm *c, struct r2_req *req, const struct ib_smsg *m)

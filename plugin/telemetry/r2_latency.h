@@ -16,10 +16,10 @@
 #define R2_LATENCY_EVERY 128 /* messages, in the mean */
 
 /* What a sending connection counts. Free with free(). NULL: the process keeps no statistics, or out
- * of memory; then nothing is timed. @id makes connections begin at different messages. */
-struct r2_latency *r2_latency_new(const struct r2_config *cfg, uint32_t id);
-/* What c->untimed begins with. */
-uint32_t r2_latency_first(struct r2_latency *l);
+ * of memory; then nothing is timed. Before the connection is entered in the tables. */
+struct r2_latency *r2_latency_new(const struct r2_config *cfg);
+/* What c->untimed begins with. @id makes connections begin at different messages. */
+uint32_t r2_latency_first(struct r2_latency *l, uint32_t id);
 
 /* c->untimed has come to 0 with @m, which was just started as @req: makes that a R2_REQ_SEND_TIMED,
  * unless one is timed already, and sets c->untimed anew. */

@@ -275,13 +275,14 @@ struct r2_peer {
                                            with one of them first, and last, ns; 0: none did */
         uint64_t
             deaf_until; /* it has announced over a NIC that it hears nothing by the channel, ns */
-        uint64_t hello_at;               /* it was asked for a sign of life, ns; 0 */
-        uint32_t messages;               /* messages of its own, by any way */
-        unsigned turn;                   /* messages to it over NICs */
-        uint8_t inband_logged;           /* that NICs are used */
-        uint8_t logged;                  /* ... has been logged */
-    } channel;                           /* r2_peer.c, r2_inband.c */
-    struct r2_questions asked, answered; /* r2_questions.h */
+        uint64_t hello_at;     /* it was asked for a sign of life, ns; 0 */
+        uint32_t messages;     /* messages of its own, by any way */
+        unsigned turn;         /* messages to it over NICs */
+        uint8_t inband_logged; /* that NICs are used */
+        uint8_t logged;        /* ... has been logged */
+    } channel;                 /* r2_peer.c, r2_inband.c */
+    /* r2_questions.h */
+    struct r2_questions asked, answered;
     struct {
         size_t len;
         uint8_t buf[R2_OOB_MAX_MESSAGE];

@@ -12,12 +12,10 @@
 #include "core/r2_inst.h"
 
 /* In a tick of the watch, T_suspect / 4. An end hears more than the other asks: their ticks do not
- * fall together. */
-#define R2_QUESTIONS_ASKED 64 /* by this process */
-#define R2_QUESTIONS_PEER  16 /* ... of one other */
-#define R2_QUESTIONS_ANSWER                                                                        \
-    32 /* to one other; what comes beyond is passed over: it is repeated                           \
-        */
+ * fall together. What comes beyond is passed over: it is repeated. */
+#define R2_QUESTIONS_ASKED  64 /* by this process */
+#define R2_QUESTIONS_PEER   16 /* ... of one other */
+#define R2_QUESTIONS_ANSWER 32 /* to one other */
 
 /* Whether one more may be asked about @c now; it is counted. */
 bool r2_questions_may_ask(struct r2_comm *c);

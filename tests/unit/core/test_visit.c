@@ -164,6 +164,19 @@ START_TEST(who_is_entered_meanwhile_is_strict_and_all_become_loose)
 }
 END_TEST
 
+/* Who has just paid for strict gates keeps them for a while. */
+START_TEST(strict_gates_last)
+{
+    for (int i = 0; i < R2_VISIT_BURST + 2; i++) {
+        visit(comm[i]);
+    }
+    pass(R2_VISIT_LOOK_NS - 10 * MS);
+    ck_assert_int_eq(count(R2_GATE_STRICT | R2_GATE_FREE), COMMS);
+    pass(R2_VISIT_LOOK_NS);
+    ck_assert(always_strict() || count(0) == COMMS);
+}
+END_TEST
+
 /* Gates that are visited all the time stay strict. */
 START_TEST(a_storm_that_lasts_pays_once)
 {
@@ -200,6 +213,7 @@ static void add(TCase *t)
     tcase_add_test(t, rare_visits_pay_for_their_barriers);
     tcase_add_test(t, a_thousand_visits_pay_for_one_more_than_a_burst);
     tcase_add_test(t, who_is_entered_meanwhile_is_strict_and_all_become_loose);
+    tcase_add_test(t, strict_gates_last);
     tcase_add_test(t, a_storm_that_lasts_pays_once);
     tcase_add_loop_test(t, barriers_in_a_second_are_bound, 0, 5);
 }

@@ -122,6 +122,50 @@ START_TEST(a_flood_is_passed_over)
 }
 END_TEST
 
+static unsigned asked_type;
+
+static int is_asked(struct rig *r)
+{
+    return rig_count(r, 0, (int)asked_type) > 0;
+}
+
+/* What may not be asked now is asked with the first turn that there is: where it is left out, no
+ * back-off passes. SUSPECT of what R has not acknowledged, WANT of a CTS that does not come. */
+START_TEST(what_is_left_out_is_due_in_the_next_tick)
+{
+    uint64_t from, took;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    messages(4, 100);
+    asked_type = _i ? FO_MSG_WANT : FO_MSG_SUSPECT;
+    if (_i == 0) {
+        recv_post(0, 100);
+        rig->side[1].asleep = rig->side[1].still = 1;
+        send_post(0, 100);
+    }
+    rig->side[0].inst->watch.asked.slots_log2 =
+        10; /* one less with each tick in which it wants to */
+    from = rig_now(rig);
+    while (!is_asked(rig) && rig_now(rig) - from < RIG_S) {
+        if (_i) {
+            ck_assert_int_lt(rig_isend(rig, out[0], 100, 0, s_mr), 0);
+        }
+        rig_turn(rig, 100 * RIG_US);
+    }
+    took = rig_now(rig) - from;
+    ck_assert_uint_ge(took, 60 * RIG_MS); /* it was left out */
+    ck_assert_uint_le(took, 130 * RIG_MS);
+    if (_i) {
+        recv_post(0, 100);
+        send_post(0, 100);
+    }
+    rig->side[1].asleep = rig->side[1].still = 0;
+    rig_kick(&rig->side[1]);
+    finish(1, 100, RIG_S);
+    stop();
+}
+END_TEST
+
 static void end(void)
 {
     if (rig) {
@@ -134,6 +178,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, each_has_its_turn, 0, 6);
     tcase_add_test(t, alone_again);
     tcase_add_test(t, a_flood_is_passed_over);
+    tcase_add_loop_test(t, what_is_left_out_is_due_in_the_next_tick, 0, 2);
 }
 
 int main(void)

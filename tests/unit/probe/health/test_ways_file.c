@@ -1,5 +1,6 @@
 /* Ways by a file of ports that a fabric controller has written (docs/health.md, "A file of ports"):
  * queue pairs of data and of probes take its ports, and leave one that is silent for another. */
+#include "tests/unit/suite.h"
 #include "tests/unit/ways_rig.h"
 
 #include <unistd.h>
@@ -340,13 +341,8 @@ START_TEST(infiniband_passes_over_it)
 }
 END_TEST
 
-static Suite *suite(void)
+static void add(TCase *t)
 {
-    Suite *s = suite_create("ways_file");
-    TCase *t = tcase_create("ways_file");
-
-    tcase_set_timeout(t, 120);
-    tcase_add_checked_fixture(t, NULL, teardown);
     tcase_add_loop_test(t, both_ends_take_its_ports, 0, (int)(sizeof(counts) / sizeof(counts[0])));
     tcase_add_loop_test(t, which_rule_counts, 0, 3);
     tcase_add_loop_test(t, a_silent_port_is_left, 0, 8);
@@ -354,17 +350,9 @@ static Suite *suite(void)
     tcase_add_loop_test(t, a_file_that_is_wrong, 0, 3);
     tcase_add_test(t, off_is_the_drivers);
     tcase_add_test(t, infiniband_passes_over_it);
-    suite_add_tcase(s, t);
-    return s;
 }
 
 int main(void)
 {
-    SRunner *r = srunner_create(suite());
-    int failed;
-
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run("ways_file", 120, NULL, teardown, add);
 }

@@ -333,4 +333,3 @@ void ib_recv_send_acks(struct ib_recv *rx)
         }
     }
 }
-

@@ -35,7 +35,8 @@ bool r2_still_has_posted(const struct r2_comm *c)
 
 bool r2_still_waits(const struct r2_comm *c)
 {
-    return r2_still_has_posted(c) || (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
+    return r2_still_has_posted(c) ||
+           (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
 }
 
 /* What stands in the queues, as time: probes stand behind it. */
@@ -129,8 +130,8 @@ void r2_still_tick(struct r2_comm *c, uint64_t clock)
     }
     c->watch->still.poll_at = clock + step;
     r2_comm_visit(c);
-    if (r2_watch_is_watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover && c->fo.error == R2_OK &&
-        !c->fo.peer_bye && c->conn.up) {
+    if (r2_watch_is_watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover &&
+        c->fo.error == R2_OK && !c->fo.peer_bye && c->conn.up) {
         if (c->is_send) {
             ib_send_progress(c->tx);
         } else {

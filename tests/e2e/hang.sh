@@ -1,5 +1,5 @@
 #!/bin/sh
-# Who holds the job up, on the software fabric: a rank that begins later than the others, one that is stopped and one that is killed are named by
+# Who holds the job up, on the software fabric: a rank that begins later than the others and one that is stopped are named by
 # all others, once; the job goes on where it can; and nothing is said where nobody waits for long, or a NIC fails.
 # Argument: build folder. Second argument: only cases whose name contains it.
 . "$(dirname "$0")/collective_lib.sh"

@@ -203,8 +203,8 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed);
  * this file must agree.
  */
 void sim_params_config(const struct sim_params *p, struct r2_config *cfg);
-/* Names in  the file of ports of process @index, if it has one. Returns a descriptor, to be closed
- * when it has been read; -1: none. */
+/* Names in @cfg the file of ports of process @index, if it has one. Returns a descriptor, to be
+ * closed when it has been read; -1: none. */
 int sim_params_ports(const struct sim_params *p, int index, struct r2_config *cfg);
 
 /* ---- processes ---- */

@@ -106,7 +106,7 @@ static int arrived(const struct fab_fault *f, int h, int n, uint32_t times)
     return times >= least && times <= most;
 }
 
-/* Whether what  says of a spine is so now. */
+/* Whether what @f says of a spine is so now. */
 static int spine_has(const struct soak_injector *in, const struct fab_fault *f)
 {
     struct seg_rail *rail = &in->map->seg->rail[f->nic];

@@ -13,7 +13,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char last_warn[1024];
 
-/* Whether a spine between NIC  and one of those in  was broken: of their rail, of two rails
+/* Whether a spine between NIC @nic and one of those in @far was broken: of their rail, of two rails
  * the lower one (fab_spine.h). */
 static int is_by_spine(unsigned nic, uint32_t far)
 {

@@ -63,7 +63,7 @@ START_TEST(each_has_its_turn)
     for (unsigned i = 0; i < n; i++) {
         longest = ticks - k.asked[i] > longest ? ticks - k.asked[i] : longest;
     }
-    ck_assert_uint_le(longest, n <= most ? 1 : 20 + 8 * n / most);
+    ck_assert_uint_le(longest, n <= most ? 1 : 8 + 2 * n / most);
     ck_assert_uint_ge(all, ticks * most / 4);
     crowd_end(&k);
 }

@@ -282,6 +282,7 @@ static bool is_halted(const struct fo_conn *fc, int p)
 {
     const struct fo_path *fp = &fc->path[p];
     enum ib_nic_state nic = ib_nic_state_get(&fc->conn->nics->nic[fc->conn->path[p].nic]);
+    uint64_t now = ib_conn_now(fc->conn);
 
     if (fp->state == FO_UP) {
         return 0;
@@ -292,14 +293,13 @@ static bool is_halted(const struct fo_conn *fc, int p)
     if (nic == IB_NIC_FATAL || nic == IB_NIC_GONE) {
         return 1;
     }
-    /*
-     * Fenced, or in ERR for T_pcie: what the device had in hand when it answered is over then,
-     * whatever its library flushes (P16.4). Pairs with the worker's release.
-     */
-    return fp->fence.stage == IB_FENCE_HARD ||
-           atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire) ||
-           (fp->fence.erred_at &&
-            ib_conn_now(fc->conn) - fp->fence.erred_at >= R2_MS(fo_cfg(fc)->t_pcie_ms));
+    if (fp->state == FO_FENCED && !fp->soft && fp->fence.erred_at &&
+        now - fp->fence.erred_at >= R2_MS(fo_cfg(fc)->t_pcie_ms)) {
+        return 1; /* the quarantine ended by time (P18), and the device knows of ERR */
+    }
+    /* Whatever its library flushes (P16.4). Pairs with the worker's release. */
+    return ib_fence_is_quiet(&fp->fence, now) ||
+           atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire);
 }
 
 uint32_t fo_unhalted(const struct fo_conn *fc)

@@ -92,7 +92,7 @@ static enum ib_send_close how_closed(const struct fo_conn *fc, int p)
     if (!fc->path[p].soft || fc->peer_bye) {
         return IB_SEND_CLOSE_HARD;
     }
-    return fc->path[p].fence.quiet_at == UINT64_MAX ? IB_SEND_CLOSE_SOFT : IB_SEND_CLOSE_FLUSHED;
+    return fc->path[p].fence.flushed ? IB_SEND_CLOSE_FLUSHED : IB_SEND_CLOSE_SOFT;
 }
 
 /* Our fence has just closed the incarnation. */

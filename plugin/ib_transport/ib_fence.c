@@ -24,10 +24,16 @@ const char *ib_fence_stage_name(enum ib_fence_stage s)
 static void job_run(struct ib_job *job)
 {
     struct ib_fence *f = (struct ib_fence *)job;
+    struct ib_nic *nic = &f->conn->nics->nic[f->path->nic];
+    uint64_t asked = ib_conn_now(f->conn);
     int rc;
 
-    atomic_store_explicit(&f->job_started, ib_conn_now(f->conn), memory_order_release);
+    atomic_store_explicit(&f->job_started, asked, memory_order_release);
     rc = ib_path_error(f->conn, f->path);
+    if (rc == 0) { /* in this order: who reads a question has its answer, or a later one */
+        atomic_store_explicit(&nic->answered, ib_conn_now(f->conn), memory_order_relaxed);
+        atomic_store_explicit(&nic->asked, asked, memory_order_release);
+    }
     if (rc != 0 && ib_nic_is_gone(f->conn->nics, f->path->nic)) {
         atomic_store_explicit(&f->job_gone, 1, memory_order_release);
     }
@@ -56,7 +62,7 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
     f->stage = IB_FENCE_ERROR;
     f->path->marks = f->path->marks_nic = f->path->marks_out = 0;
     f->idle = f->path->sq_used == 0;
-    f->refused = f->queried = f->again = 0;
+    f->refused = f->queried = f->again = f->flushed = 0;
     f->erred_at = 0;
     f->quiet_at = UINT64_MAX;
     f->since = now;
@@ -168,10 +174,37 @@ static enum ib_fence_proof proof(struct ib_fence *f, uint64_t now)
     return r == IB_PROOF_LIBRARY && !r2_rule(R2_RULE_TOLD) ? IB_PROOF_NIC : r;
 }
 
-/* P16.4: the library's word, held for as long as the device may have something in hand. */
+/*
+ * P16.4: the device may have hung since it said ERR, with writes in hand. It is asked again half of
+ * T_pcie later, by the move of any queue pair of that NIC to ERR; what is left then is in memory
+ * half of T_pcie after that answer.
+ */
+static uint64_t ask_at(const struct ib_fence *f)
+{
+    return f->erred_at + t_pcie(f) / 2;
+}
+
+static void take_answer(struct ib_fence *f)
+{
+    const struct ib_nic *nic = &f->conn->nics->nic[f->path->nic];
+
+    /* pairs with the worker's release */
+    if (f->quiet_at == UINT64_MAX && f->erred_at &&
+        atomic_load_explicit(&nic->asked, memory_order_acquire) >= ask_at(f)) {
+        f->quiet_at = atomic_load_explicit(&nic->answered, memory_order_relaxed) + t_pcie(f) / 2;
+    }
+}
+
+int ib_fence_is_quiet(const struct ib_fence *f, uint64_t now)
+{
+    return f->stage == IB_FENCE_HARD || now >= f->quiet_at;
+}
+
+/* The library's word, held for as long as the device may have something in hand. */
 static void close_flushed(struct ib_fence *f, uint64_t now)
 {
-    f->quiet_at = f->erred_at + t_pcie(f);
+    f->flushed = 1;
+    take_answer(f);
     if (now >= f->quiet_at) {
         close_incarnation(f, IB_FENCE_HARD, now);
         return;
@@ -247,11 +280,12 @@ static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t n
         return;
     }
     r = proof(f, now);
-    if (r == IB_PROOF_LIBRARY) {
-        f->quiet_at = f->erred_at + t_pcie(f);
-    }
-    if (r == IB_PROOF_NIC || now >= f->quiet_at) {
+    f->flushed |= r == IB_PROOF_LIBRARY;
+    take_answer(f);
+    if (r == IB_PROOF_NIC || (f->flushed && now >= f->quiet_at)) {
         f->stage = IB_FENCE_HARD;
+    } else if (f->quiet_at == UINT64_MAX && now >= ask_at(f) && !f->job.busy) {
+        submit(f, w);
     }
 }
 
@@ -294,6 +328,16 @@ enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint
     return f->stage;
 }
 
+static uint64_t soft_deadline(const struct ib_fence *f, uint64_t now)
+{
+    uint64_t next = f->retry_at;
+
+    if (f->erred_at && ask_at(f) > now && ask_at(f) < next) {
+        next = ask_at(f);
+    }
+    return f->quiet_at > now && f->quiet_at < next ? f->quiet_at : next;
+}
+
 uint64_t ib_fence_deadline(const struct ib_fence *f, uint64_t now)
 {
     switch (f->stage) {
@@ -302,7 +346,7 @@ uint64_t ib_fence_deadline(const struct ib_fence *f, uint64_t now)
     case IB_FENCE_DRAIN:
         return now + DRAIN_POLL_NS;
     case IB_FENCE_SOFT:
-        return f->retry_at < f->quiet_at ? f->retry_at : f->quiet_at;
+        return soft_deadline(f, now);
     default:
         return UINT64_MAX;
     }

@@ -29,12 +29,14 @@ struct ib_fence {
     int refused;               /* gate: the library has refused a post since the move to ERR */
     int queried;               /* gate: ... was asked to do so, after T_fence */
     int again; /* gate: receive markers posted again, since an arrival took the one before */
-    uint64_t erred_at;               /* gate: ns, when the device said ERR; 0: not yet */
-    uint64_t quiet_at;               /* gate: soft: when that is proof (P16.4); UINT64_MAX: never */
-    uint64_t since;                  /* gate: ns, begin of the fence */
-    uint64_t retry_at;               /* gate: soft: next try to make it hard */
-    uint64_t retry_ns;               /* gate: soft: time between two tries */
-    void *half;                      /* the ib_send or ib_recv, for drain */
+    uint64_t erred_at; /* gate: ns, when the device said ERR; 0: not yet */
+    int flushed;       /* gate: soft: by its library; hard as of quiet_at (P16.4) */
+    uint64_t quiet_at; /* gate: soft: as of when the device has nothing of the queue pair in hand,
+                          since it has answered once more; UINT64_MAX: it has not */
+    uint64_t since;    /* gate: ns, begin of the fence */
+    uint64_t retry_at; /* gate: soft: next try to make it hard */
+    uint64_t retry_ns; /* gate: soft: time between two tries */
+    void *half;        /* the ib_send or ib_recv, for drain */
     int (*drain)(void *half, int p); /* polls what is there; -1: failed. Markers: path->marks */
     void (*notify)(void *arg); /* the job has finished: somebody should step. Service thread */
     void *notify_arg;
@@ -50,13 +52,17 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
 /*
  * Does what can be done now and returns the stage. HARD and SOFT are reached once: the path's
  * incarnation is closed then. In SOFT it goes on trying, and moves to HARD when the queue pair
- * could be drained after all, its library's flush has been held for T_pcie, or the device is gone.
- * Gate held; never blocks.
+ * could be drained after all, its library's flush has been held for as long as the device may have
+ * something in hand (P16.4), or the device is gone. Gate held; never blocks.
  * @worker_alive: time (ns) at which the device's worker last finished a job, so that waiting in its
  * queue is not taken for a hang.
  */
 enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint64_t now,
                                   uint64_t worker_alive);
+
+/* Whether nothing of the queue pair is in hand of the device any more, as far as it can be asked: a
+ * flush that has not come says nothing then. Gate held. */
+int ib_fence_is_quiet(const struct ib_fence *f, uint64_t now);
 
 /* Time of the next step that makes sense, UINT64_MAX when only the job's end matters. */
 uint64_t ib_fence_deadline(const struct ib_fence *f, uint64_t now);

@@ -72,6 +72,11 @@ struct ib_nic {
     uint32_t addr_read;  /* under ib_nics.lock: addr_requests when what is in @addr was read;
                             UINT32_MAX: never */
 
+    /* writer: the device's worker. Any thread may read @asked (acquire), then @answered */
+    _Atomic uint64_t asked;    /* ns, begin of the last command to the device that it has answered;
+                                  0: none. Release */
+    _Atomic uint64_t answered; /* ns, when it did, or one that it has answered since. Relaxed */
+
     /* any thread */
     _Atomic uint32_t addr_requests; /* +1 each time the address may have become another; relaxed: a
                                     count, orders nothing */

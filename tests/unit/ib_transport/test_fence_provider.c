@@ -193,6 +193,41 @@ START_TEST(a_hung_device_is_not_believed)
 }
 END_TEST
 
+/*
+ * R's device says ERR and hangs with arrivals in hand, its library has flushed them: they land when
+ * it is back, however long that is. It is asked again before the flush is believed, and the second
+ * copies are not done before.
+ */
+START_TEST(a_device_may_hang_after_its_answer)
+{
+    uint64_t back;
+
+    begin("plain", kinds[2 + _i]);
+    rig->side[1].inst->cfg.t_packet_ms = 5000; /* the way of P18 (b) would be the shorter one */
+    recv_burst(N, SIZE);
+    fire("h0:n0 delay 3ms");
+    send_burst(N);
+    rig_run(rig, 100 * RIG_US);
+    give_up_path(1, 0);
+    while (path_at(1, 0)->fence.erred_at == 0) {
+        rig_turn(rig, 10 * RIG_US);
+        ck_assert_uint_lt(rig_now(rig), 10 * RIG_S);
+    }
+    fire("h1:n0 hang");
+    rig_run(rig, 200 * RIG_MS); /* many T_pcie */
+    ck_assert_uint_eq(acked(), posted);
+    ck_assert_int_eq(path_at(1, 0)->fence.stage, IB_FENCE_SOFT);
+    ck_assert(!rig_done(rig, 1, slot[0].r_op));
+    fire("h1:n0 unhang");
+    back = rig_now(rig);
+    finish(N, 2 * RIG_S);
+    ck_assert_uint_ge(rig_now(rig) - back, 9 * RIG_MS); /* half of T_pcie behind the answer */
+    ck_assert_uint_le(rig_now(rig) - back, 1100 * RIG_MS);
+    wait_returned(0, 2);
+    stop();
+}
+END_TEST
+
 /* A probe's queue pair that broke with nothing posted: where the library refuses the next question,
  * no completion ever says so. */
 START_TEST(a_probe_that_is_refused_has_broken)
@@ -225,6 +260,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, what_a_library_makes_up_is_held_for, 0, 2);
     tcase_add_test(t, a_sender_keeps_its_buffers_meanwhile);
     tcase_add_loop_test(t, a_hung_device_is_not_believed, 0, 3);
+    tcase_add_loop_test(t, a_device_may_hang_after_its_answer, 0, 3);
     tcase_add_loop_test(t, a_probe_that_is_refused_has_broken, 0, KINDS);
 }
 

@@ -341,6 +341,57 @@ START_TEST(a_driver_that_refuses)
 }
 END_TEST
 
+static void hang_ends(void *arg)
+{
+    fire("h1:n0 unhang");
+}
+
+static int modify_then_hangs(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    int rc = real_modify(qp, attr, mask);
+
+    if (attr->qp_state == IBV_QPS_ERR && rc == 0 && !refused) {
+        refused++;
+        fire("h1:n0 hang");
+        fab_inproc_at(rig->f, rig_now(rig) + 60 * RIG_MS, hang_ends, NULL);
+    }
+    return rc;
+}
+
+/*
+ * R's device says ERR, hangs with arrivals in hand, and is back long after T_pcie. Its library has
+ * flushed them at once.
+ */
+START_TEST(a_device_that_hangs_after_its_answer)
+{
+    struct ib_verbs *v;
+
+    race_nic = (struct fab_nic_cfg){.linger_ns = 100 * RIG_MS};
+    start(1, NULL);
+    fire("h1:* provider ionic");
+    recv_burst(N, LEN);
+    fire("h0:n0 delay 3ms");
+    send_burst(N);
+    deaf(0, 1);
+    v = &rig->side[1].inst->v;
+    real_modify = v->modify_qp;
+    v->modify_qp = modify_then_hangs;
+    refused = 0;
+    rig_run(rig, 2900 * RIG_US);
+    abort_end(1);
+    ck_assert_uint_eq(refused, 1);
+    ck_assert_uint_eq(tenant_comes(1), old_key);
+    rig_run(rig, 300 * RIG_MS);
+    ck_assert_uint_gt(counters(1, 0)->lingered, 0); /* it had them in hand */
+    ck_assert_uint_eq(bytes_of_tenant(1), sizeof(in));
+    v->modify_qp = real_modify;
+    race_nic = (struct fab_nic_cfg){0};
+    hears(0, 1);
+    rig_run(rig, RIG_S);
+    ck_assert_uint_eq(bytes_of_tenant(1), sizeof(in));
+}
+END_TEST
+
 /* From a device that is dead no registration is taken anyway: nobody waits for it. */
 START_TEST(a_device_that_is_dead)
 {
@@ -424,6 +475,7 @@ static void add(TCase *t)
     tcase_add_test(t, released_in_order);
     tcase_add_loop_test(t, a_worker_that_is_stuck, 0, 2);
     tcase_add_loop_test(t, a_driver_that_refuses, 0, 2);
+    tcase_add_test(t, a_device_that_hangs_after_its_answer);
     tcase_add_loop_test(t, a_device_that_is_dead, 0, 2);
     tcase_add_loop_test(t, told_before_the_close, 0, 2);
     tcase_add_test(t, no_nic_is_blamed);

@@ -27,7 +27,7 @@ const char *r2_event_kind_name(unsigned kind)
 {
     static const char *const names[R2_EVENT_KINDS] = {"none",     "fault", "switch", "verdict",
                                                       "failback", "drain", "giveup", "start",
-                                                      "stop",     "news",  "stall"};
+                                                      "stop",     "news",  "stall",  "checkpoint"};
 
     return kind < R2_EVENT_KINDS ? names[kind] : "?";
 }

@@ -27,6 +27,7 @@ enum r2_event_kind {
     R2_EVENT_NEWS,  /* another process of the job has found out which component is to blame, or that
                        it is good again */
     R2_EVENT_STALL, /* work over a NIC stood still, and went on without a fault */
+    R2_EVENT_CHECKPOINT, /* the job may not last: a checkpoint is due */
     R2_EVENT_KINDS
 };
 const char *r2_event_kind_name(unsigned kind); /* "fault", ...; "?" when it is none */

@@ -8,6 +8,7 @@
 
 #include "base/r2_log.h"
 #include "core/r2_registry.h"
+#include "probe/probe_line.h"
 #include "r2_report_int.h"
 
 #define STALL_POLL 1000000ull    /* ns between two checks of connections that wait ... */
@@ -172,7 +173,8 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
     struct r2_report *r;
     int stats = inst->cfg.stats && inst->share.run_dir[0];
 
-    if (inst->nics.count == 0 || (!stats && !inst->share.run_dir[0] && !inst->cfg.event_file[0]) ||
+    if (inst->nics.count == 0 ||
+        (!stats && !inst->share.run_dir[0] && !inst->cfg.event_file[0] && !inst->cfg.on_event[0]) ||
         (r = calloc(1, sizeof(*r))) == NULL) {
         return;
     }
@@ -185,10 +187,11 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
     if (stats) {
         stat_begin(r);
     }
-    if (r->stat == NULL && !r->events_on) {
+    if (r->stat == NULL && !r->events_on && !inst->cfg.on_event[0]) {
         free(r);
         return;
     }
+    r2_report_advise_check(&inst->cfg);
     for (int i = 0; i < inst->nics.count; i++) {
         r->nic[i].state = ib_nic_state_get(&inst->nics.nic[i]);
         r->nic[i].since = r->start;
@@ -270,6 +273,7 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
         r->changed = 0;
         r->wrote_at = now;
         r2_report_rows_write(r);
+        r2_report_advise_nics(r, now);
     }
     events_flush(r);
     return r->stalling && r2_elapsed(now, r->stall_since) < STALL_SOON ? now + STALL_POLL
@@ -493,6 +497,10 @@ static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
     if (v->id) {
         r->cause_id = v->id;
         r->cause_seq = r->seq;
+    }
+    if (v->code && strcmp(v->code, probe_code_info(PROBE_CODE_H01)->name) == 0 &&
+        (v->severity > 0 || strcmp(v->how, "goes-on") == 0)) {
+        r2_report_advise_hang(r, v->peer_host, v->severity == 0, now);
     }
 }
 

@@ -44,6 +44,12 @@ struct r2_report_nic {
     uint64_t stall_warned;               /* ns */
 };
 
+enum r2_report_reason { R2_ADVICE_LAST_NIC, R2_ADVICE_HANG, R2_ADVICE_REASONS };
+struct r2_report_advice {
+    int holds;        /* the reason does */
+    uint64_t said_at; /* ns; 0: never */
+};
+
 struct r2_report {
     struct r2_inst *inst;
     struct r2_stat *stat; /* NULL: none */
@@ -60,6 +66,8 @@ struct r2_report {
     uint32_t stalling; /* connections that wait, or so it seems */
     uint64_t stall_since;
     struct r2_report_nic nic[IB_MAX_NICS];
+    struct r2_report_advice advice[R2_ADVICE_REASONS];
+    int had_more;                        /* than one NIC that is usable */
     uint64_t record[R2_STAT_CONNS / 64]; /* records in use */
     uint32_t records;                    /* up to which */
     int changed;
@@ -109,6 +117,13 @@ void r2_report_gossip(struct r2_inst *inst, const struct probe_report *w, enum r
 /* r2_report_why.c: what the job knows of the reason why @c lost paths, into seen.path[] and the
  * NIC's trouble */
 void r2_report_why(struct r2_report *r, struct r2_comm *c);
+
+/* r2_report_advice.c: whether a checkpoint is due, since the last usable NIC is, or a process of
+ * @host holds the job up (@over: does not any more). */
+void r2_report_advise_nics(struct r2_report *r, uint64_t now);
+void r2_report_advise_hang(struct r2_report *r, const char *host, int over, uint64_t now);
+/* At init: a WARN where NCCL_R2_ON_EVENT cannot be run. */
+void r2_report_advise_check(const struct r2_config *cfg);
 
 /* r2_report_rows.c */
 uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */

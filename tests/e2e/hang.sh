@@ -1,19 +1,30 @@
 #!/bin/sh
 # Who holds the job up, on the software fabric: a rank that begins later than the others and one that is stopped are named by
-# all others, once; the job goes on where it can; and nothing is said where nobody waits for long, or a NIC fails.
+# all others, once; the job goes on where it can; and nothing is said where nobody waits for long, or a NIC fails. Who hears so, and who is
+# down to the last NIC, runs the program of NCCL_R2_ON_EVENT once.
 # Argument: build folder. Second argument: only cases whose name contains it.
 . "$(dirname "$0")/collective_lib.sh"
-export NCCL_R2_RUN_DIR="$log" NCCL_R2_EVENT_FILE="$log/events"
+export NCCL_R2_RUN_DIR="$log" NCCL_R2_EVENT_FILE="$log/events" NCCL_R2_ON_EVENT="$log/save"
+cat >"$log/save" <<END
+#!/bin/sh
+echo "\$1 \$(jq -r '.kind + " " + .host')" >>"$log/saved"
+END
+chmod +x "$log/save"
 
 # perf ARGUMENTS: four hosts, one rank each
 perf() {
-    rm -f "$log/events"
+    rm -f "$log/events" "$log"/*.told
+    : >"$log/saved"
     timeout -k 5 120 "$B/r2_perf" all_reduce -b 64K -e 64K --buffsize 128K --hosts 4 --nics 2 --placement out -w 2 -T 60s --idle-sleep 100us "$@" >"$log/out" 2>&1
     rc=$?
 }
 # named HOST WHAT: how many processes have warned that it is this one, by the line; WHAT: a pattern of how
 named() {
     grep -cE "WARN NET/R2 : R2-H01 host=$1 nic=[^ ]* .*how=$2" "$log/out"
+}
+# saved: for what, and on which hosts, the program was run
+saved() {
+    sort "$log/saved" | tr '\n' ,
 }
 lines() {
     grep -c 'WARN NET/R2 : R2-H01 ' "$log/out"
@@ -39,6 +50,8 @@ wanted "late rank" && {
             bad "late rank" "not eight events as events.md has them: $(grep R2-H01 "$log/events" | cut -c1-400)"
         elif [ "$(grep -cE 'verdict +R2-H01 h2 held up by a process' "$log/history")" != 4 ]; then
             bad "late rank" "r2_stat shows: $(cat "$log/history")"
+        elif [ "$(saved)" != "hang checkpoint h0,hang checkpoint h1,hang checkpoint h2,hang checkpoint h3," ]; then
+            bad "late rank" "the program was run for: $(saved)"
         else
             ok "late rank: named by all four, who say when it goes on"
         fi
@@ -69,11 +82,20 @@ wanted "stopped" && {
 }
 wanted "healthy" && {
     NCCL_R2_HANG_AFTER=1000 perf --duration 6s
-    was_right "healthy" && if [ "$(lines)" = 0 ]; then ok "healthy: nothing"; else bad "healthy" "$(lines) lines"; fi
+    was_right "healthy" && if [ "$(lines)" = 0 ] && [ ! -s "$log/saved" ]; then ok "healthy: nothing"; else bad "healthy" "$(lines) lines, $(saved)"; fi
 }
 wanted "NIC fails" && {
-    NCCL_R2_HANG_AFTER=2000 perf --duration 6s --fault '500ms:h1:n1 blackhole' --fault '2s:h2:n1 down'
-    was_right "NIC fails" && if [ "$(lines)" = 0 ]; then ok "NIC fails: nothing"; else bad "NIC fails" "$(lines) lines"; fi
+    NCCL_R2_HANG_AFTER=2000 perf --duration 6s --fault '500ms:h1:n1 blackhole' --fault '2s:h2:n1 down' \
+        --fault-cmd "$(once 2100ms "[ \$(grep -c last-nic $log/saved) -ge 2 ]")" --after 1s
+    if was_right "NIC fails"; then
+        if [ "$(lines)" != 0 ]; then
+            bad "NIC fails" "$(lines) lines"
+        elif [ "$(saved)" != "last-nic checkpoint h1,last-nic checkpoint h2," ]; then
+            bad "NIC fails" "the program was run for: $(saved)"
+        else
+            ok "NIC fails: nobody holds the job up; the two hosts with one NIC left ask for a checkpoint"
+        fi
+    fi
 }
 echo "$passed passed, $failed failed"
 [ $failed = 0 ] && [ $passed -gt 0 ]

@@ -1,0 +1,103 @@
+/*
+ * When a checkpoint is due: the host is down to its last NIC, or somebody holds the job up. An
+ * event, and the program of NCCL_R2_ON_EVENT (r2_hook.h).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/r2_fnv.h"
+#include "base/r2_log.h"
+#include "r2_hook.h"
+#include "r2_report_int.h"
+
+/* One per reason: 1 once, until it is over and R2_HOOK_PAUSE_NS has passed. Pure. */
+static int is_new(struct r2_report_advice *a, uint64_t now)
+{
+    if (a->holds) {
+        return 0;
+    }
+    a->holds = 1;
+    if (a->said_at && r2_elapsed(now, a->said_at) < R2_HOOK_PAUSE_NS) {
+        return 0;
+    }
+    a->said_at = now;
+    return 1;
+}
+
+/* Processes of one job on one host, with one program, agree on which of them runs it. */
+static void key_make(const struct r2_report *r, const char *reason, char *out, size_t room)
+{
+    const struct r2_event_source *s = &r->src;
+    const char *program = r->inst->cfg.on_event;
+    uint32_t h = r2_fnv_add(R2_FNV_BASIS, s->host, strlen(s->host) + 1);
+
+    h = r2_fnv_add(h, s->scheduler, strlen(s->scheduler) + 1);
+    h = r2_fnv_add(h, s->job, strlen(s->job) + 1);
+    h = r2_fnv_add(h, s->step, strlen(s->step) + 1);
+    h = r2_fnv_add(h, program, strlen(program));
+    snprintf(out, room, "%s:%08x", reason, h);
+}
+
+static void advise(struct r2_report *r, const char *reason, const char *peer, const char *text,
+                   uint64_t now)
+{
+    const char *program = r->inst->cfg.on_event;
+    struct r2_event e = r2_event_empty;
+    char line[R2_EVENT_LINE], key[64];
+    size_t n;
+    int rc;
+
+    e.kind = R2_EVENT_CHECKPOINT;
+    e.severity = R2_EVENT_WARNING;
+    e.how = reason;
+    e.peer_host = peer;
+    e.action = "checkpoint";
+    e.text = text;
+    r2_report_emit(r, &e, now);
+    if (program[0] != '/' || !r->inst->env.threads) {
+        return;
+    }
+    n = r2_event_line(line, sizeof(line), &r->src, &e, r->seq);
+    key_make(r, reason, key, sizeof(key));
+    rc = r2_hook_run(program, reason, line, n, r->inst->share.run_dir, key);
+    if (rc != 0) {
+        R2_WARN("NCCL_R2_ON_EVENT=%s cannot be run: %s", program, strerror(rc));
+    }
+}
+
+void r2_report_advise_nics(struct r2_report *r, uint64_t now)
+{
+    int all = r->inst->nics.count, up = __builtin_popcount(r2_report_usable(r));
+    char text[96];
+
+    if (up > 1) {
+        r->had_more = 1;
+        r->advice[R2_ADVICE_LAST_NIC].holds = 0;
+    } else if (r->had_more && is_new(&r->advice[R2_ADVICE_LAST_NIC], now)) {
+        snprintf(text, sizeof(text), "%d of %d NICs left: a checkpoint is due", up, all);
+        advise(r, "last-nic", NULL, text, now);
+    }
+}
+
+void r2_report_advise_hang(struct r2_report *r, const char *host, int over, uint64_t now)
+{
+    char text[128];
+
+    if (over) {
+        r->advice[R2_ADVICE_HANG].holds = 0;
+    } else if (is_new(&r->advice[R2_ADVICE_HANG], now)) {
+        snprintf(text, sizeof(text), "%.63s holds the job up: a checkpoint is due", host);
+        advise(r, "hang", host, text, now);
+    }
+}
+
+void r2_report_advise_check(const struct r2_config *cfg)
+{
+    if (cfg->on_event[0] && cfg->on_event[0] != '/') {
+        R2_WARN("NCCL_R2_ON_EVENT=%s is not an absolute path: it is not run", cfg->on_event);
+    } else if (cfg->on_event[0] && access(cfg->on_event, X_OK) != 0) {
+        R2_WARN("NCCL_R2_ON_EVENT=%s: %s", cfg->on_event, strerror(errno));
+    }
+}

@@ -290,7 +290,10 @@ static bool is_halted(const struct fo_conn *fc, int p)
     if (fp->state == FO_NONE || fp->fence.stage == IB_FENCE_IDLE) {
         return 1; /* what is being built is posted on, at either end, only when it is up here */
     }
-    if (nic == IB_NIC_FATAL || nic == IB_NIC_GONE) {
+    /* FATAL may be what a port's reader was told, of a device that goes on: its driver knows. Pairs
+     * with the worker's release. */
+    if (nic == IB_NIC_GONE || (nic == IB_NIC_FATAL &&
+                               atomic_load_explicit(&fp->fence.job_rc, memory_order_acquire) > 0)) {
         return 1;
     }
     if (fp->state == FO_FENCED && !fp->soft && fp->fence.erred_at &&

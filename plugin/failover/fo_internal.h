@@ -34,6 +34,13 @@ void fo_apply_snapshot(struct fo_conn *fc, int p);
 void fo_send_down(struct fo_conn *fc, int p);
 void fo_send_settled(struct fo_conn *fc, int p);
 
+/*
+ * R, softly fenced: S has said BYE, and SETTLED no more. An orderly one had nothing under way but
+ * what is in the fabric. An aborting one says BYE before its queue pairs are in ERR (P27): that is
+ * taken for a soft fence, which T_dead ends (P18 c).
+ */
+void fo_sender_gone(struct fo_conn *fc, int p, uint64_t now);
+
 /* --- fo_live.c --- */
 
 /* S: its report on the dead incarnation of (p) (P35). */

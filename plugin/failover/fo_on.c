@@ -113,7 +113,7 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         fc->bye_total = abort ? 0 : m->acked;
         for (int p = 0; p < fc->conn->npaths; p++) {
             if (fc->path[p].quarantine_until == UINT64_MAX) {
-                fc->path[p].quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms);
+                fo_sender_gone(fc, p, now);
                 ib_recv_quarantine_peer_stopped(fc->rx, p);
             }
         }

@@ -60,6 +60,15 @@ static void send_lost(struct fo_conn *fc)
     fc->ops.emit(fc->ops.arg, FO_MSG_BYE, &b);
 }
 
+/*
+ * What we say of our fence: soft until the device has stopped, also where time has ended our own
+ * hold, since the peer's is another one (P18 b, c; P19).
+ */
+static uint8_t fence_flag(const struct fo_path *fp)
+{
+    return fp->soft || fp->fence.stage == IB_FENCE_SOFT ? FO_FLAG_SOFT : 0;
+}
+
 void fo_send_settled(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
@@ -67,7 +76,7 @@ void fo_send_settled(struct fo_conn *fc, int p)
                                    .src = fc->self,
                                    .inc = fc->conn->path[p].inc,
                                    .path = (uint8_t)p,
-                                   .flags = fp->soft ? FO_FLAG_SOFT : 0}};
+                                   .flags = fence_flag(fp)}};
 
     fo_live_report(fc, p, &b.settled.live);
     fc->ops.emit(fc->ops.arg, FO_MSG_SETTLED, &b);
@@ -95,6 +104,18 @@ static enum ib_send_close how_closed(const struct fo_conn *fc, int p)
     return fc->path[p].fence.flushed ? IB_SEND_CLOSE_FLUSHED : IB_SEND_CLOSE_SOFT;
 }
 
+void fo_sender_gone(struct fo_conn *fc, int p, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    if (fc->peer_bye == FO_BYE_ORDERLY) {
+        fp->quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms);
+    } else if (!fp->settled) {
+        fo_peer_stopped(fc, p, now);
+        fp->settled = fp->peer_soft = 1;
+    }
+}
+
 /* Our fence has just closed the incarnation. */
 static void on_fence_done(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_t now)
 {
@@ -119,9 +140,10 @@ static void on_fence_done(struct fo_conn *fc, int p, enum ib_fence_stage stage, 
     ib_ack_flush_closed(fc->rx, p);
     held = fo_live_quarantine(fc, p);
     if (fp->soft) {
-        /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in
-         * the fabric */
-        fp->quarantine_until = fc->peer_bye ? now + R2_MS(fo_cfg(fc)->t_packet_ms) : UINT64_MAX;
+        fp->quarantine_until = UINT64_MAX;
+        if (fc->peer_bye) {
+            fo_sender_gone(fc, p, now);
+        }
         removal_bounds_quarantine(fc, p, now);
     } else if (held) {
         fp->quarantine_until = now + R2_MS(fo_cfg(fc)->t_pcie_ms); /* P17 */
@@ -222,7 +244,7 @@ void fo_send_down(struct fo_conn *fc, int p)
         b.down.flags |= fp->snapshot ? FO_FLAG_HEARD : 0;
     }
     if (fp->state == FO_FENCED) {
-        b.down.flags |= (uint8_t)(FO_FLAG_FENCED | (fp->soft ? FO_FLAG_SOFT : 0));
+        b.down.flags |= (uint8_t)(FO_FLAG_FENCED | fence_flag(fp));
     }
     fc->ops.emit(fc->ops.arg, FO_MSG_DOWN, &b);
 }
@@ -249,7 +271,7 @@ static void send_fenced(struct fo_conn *fc, int p)
     fo_snapshot(fc, &b.fenced);
     b.fenced.inc = fc->conn->path[p].inc;
     b.fenced.path = (uint8_t)p;
-    b.fenced.flags = fc->path[p].soft ? FO_FLAG_SOFT : 0;
+    b.fenced.flags = fence_flag(&fc->path[p]);
     fc->ops.emit(fc->ops.arg, FO_MSG_FENCED, &b);
 }
 

@@ -12,7 +12,8 @@
 #define RETRY_MAX_NS                                                                               \
     (20 * RETRY_NS) /* would keep the worker and the service thread busy with calls that fail */
 #define MARKS_AGAIN   3
-#define DRAIN_POLL_NS 50000ull /* flushes take microseconds: look again soon, without spinning */
+#define ASK_NS        5000000ull /* between two looks at what other queue pairs were answered */
+#define DRAIN_POLL_NS 50000ull   /* flushes take microseconds: look again soon, without spinning */
 
 static const char *const stage_names[] = {"idle", "to error", "draining", "hard", "soft"};
 
@@ -28,7 +29,12 @@ static void job_run(struct ib_job *job)
     uint64_t asked = ib_conn_now(f->conn);
     int rc;
 
-    atomic_store_explicit(&f->job_started, asked, memory_order_release);
+    if (f->job_ask_at == 0) {
+        atomic_store_explicit(&f->job_started, asked, memory_order_release);
+    } else if (atomic_load_explicit(&nic->asked, memory_order_relaxed) >= f->job_ask_at) {
+        atomic_store_explicit(&f->job_rc, 0, memory_order_release); /* answered to others */
+        return;
+    }
     rc = ib_path_error(f->conn, f->path);
     if (rc == 0) { /* in this order: who reads a question has its answer, or a later one */
         atomic_store_explicit(&nic->answered, ib_conn_now(f->conn), memory_order_relaxed);
@@ -47,10 +53,13 @@ static void job_done(struct ib_job *job)
     f->notify(f->notify_arg);
 }
 
-static void submit(struct ib_fence *f, struct ib_workers *w)
+static void submit(struct ib_fence *f, struct ib_workers *w, uint64_t ask_at)
 {
+    f->job_ask_at = ask_at;
     atomic_store_explicit(&f->job_rc, -1, memory_order_relaxed);
-    atomic_store_explicit(&f->job_started, 0, memory_order_relaxed);
+    if (ask_at == 0) {
+        atomic_store_explicit(&f->job_started, 0, memory_order_relaxed);
+    }
     f->job.run = job_run;
     f->job.done = job_done;
     ib_workers_submit(w, f->conn->nics->nic[f->path->nic].device_index, &f->job);
@@ -67,7 +76,7 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
     f->quiet_at = UINT64_MAX;
     f->since = now;
     ib_path_mark(f->path); /* what fails here is tried again behind ERR */
-    submit(f, w);
+    submit(f, w, 0);
 }
 
 /* The incarnation is closed: from here no completion of it enters the ledger (P16.5). */
@@ -140,7 +149,7 @@ static int mark_again(struct ib_fence *f, struct ib_workers *w)
     if (lacks_marker(f)) {
         return 0;
     }
-    submit(f, w);
+    submit(f, w, 0);
     return 1;
 }
 
@@ -267,7 +276,7 @@ static void step_drain(struct ib_fence *f, struct ib_workers *w, uint64_t now)
 }
 
 /* The device has answered, perhaps late: what it and its library tell by now. */
-static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t now)
+static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t now, int rc)
 {
     enum ib_fence_proof r;
 
@@ -276,16 +285,19 @@ static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t n
         f->retry_ns = DRAIN_POLL_NS; /* the driver answers: what it flushes comes soon */
         f->retry_at = now;
     }
+    take_answer(f);
+    if (f->quiet_at == UINT64_MAX && now >= ask_at(f) && !f->job.busy &&
+        (rc == 0 || now >= f->retry_at)) {
+        f->job.urgent = 0; /* the first moves of others are, and are answers, too */
+        submit(f, w, ask_at(f));
+    }
     if (f->drain(f->half, f->path->index) < 0 || mark_again(f, w)) {
         return;
     }
     r = proof(f, now);
     f->flushed |= r == IB_PROOF_LIBRARY;
-    take_answer(f);
     if (r == IB_PROOF_NIC || (f->flushed && now >= f->quiet_at)) {
         f->stage = IB_FENCE_HARD;
-    } else if (f->quiet_at == UINT64_MAX && now >= ask_at(f) && !f->job.busy) {
-        submit(f, w);
     }
 }
 
@@ -303,10 +315,10 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
         f->stage = IB_FENCE_HARD;
         return;
     }
-    if (rc == 0) {
-        step_soft_erred(f, w, now);
+    if (rc == 0 || f->erred_at) {
+        step_soft_erred(f, w, now, rc); /* also while a question is out */
     } else if (rc > 0 && now >= f->retry_at && !f->job.busy) {
-        submit(f, w);
+        submit(f, w, 0);
     }
     if (now >= f->retry_at) {
         f->retry_ns = f->retry_ns * 2 < RETRY_MAX_NS ? f->retry_ns * 2 : RETRY_MAX_NS;
@@ -332,8 +344,10 @@ static uint64_t soft_deadline(const struct ib_fence *f, uint64_t now)
 {
     uint64_t next = f->retry_at;
 
-    if (f->erred_at && ask_at(f) > now && ask_at(f) < next) {
-        next = ask_at(f);
+    if (f->erred_at && f->quiet_at == UINT64_MAX) { /* then what others were answered */
+        uint64_t ask = ask_at(f) > now ? ask_at(f) : now + ASK_NS;
+
+        next = ask < next ? ask : next;
     }
     return f->quiet_at > now && f->quiet_at < next ? f->quiet_at : next;
 }

@@ -43,7 +43,9 @@ struct ib_fence {
     _Atomic int job_rc;   /* -1 pending, else errno of modify_qp; release by the worker, acquire by
                              the gate holder */
     _Atomic int job_gone; /* the kernel has removed the device; same pair */
-    _Atomic uint64_t job_started; /* ns; 0 while it waits for its turn */
+    _Atomic uint64_t job_started; /* ns, of the first question; 0 while that waits for its turn */
+    uint64_t job_ask_at; /* before submit; then the worker's: a question that any command answers
+                            which the device was given since (ns); 0: the move itself is wanted */
 };
 
 /* Starts to fence path @p of @conn; @urgent: somebody waits for it. Gate held. Never blocks. */

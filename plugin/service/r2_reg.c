@@ -193,8 +193,8 @@ static void abort_begin(struct r2_comm *c)
 /*
  * Gate held. Whether it is no use to wait longer for the queue pair of path @p. A call that is
  * out, or has failed and is repeated, has ten T_fence; behind other jobs of a device that works,
- * T_dead; behind those of a device that has failed in this before, T_fence, so that an abort of
- * many connections is not kept by each of them.
+ * T_dead; behind those of a device that is FATAL, or has failed in this before, T_fence, so that an
+ * abort of many connections is not kept by each of them.
  */
 static bool halt_is_late(const struct r2_comm *c, int p, uint64_t since, uint64_t now)
 {
@@ -206,7 +206,8 @@ static bool halt_is_late(const struct r2_comm *c, int p, uint64_t since, uint64_
 
     /* pairs with the worker's release */
     started = atomic_load_explicit(&f->job_started, memory_order_acquire);
-    if (atomic_load_explicit(&c->inst->jobs.unhalted, memory_order_relaxed) & device) {
+    if (atomic_load_explicit(&c->inst->jobs.unhalted, memory_order_relaxed) & device ||
+        ib_nic_state_get(&c->inst->nics.nic[c->conn.path[p].nic]) == IB_NIC_FATAL) {
         return r2_elapsed(now, since) >= fence;
     }
     if (atomic_load_explicit(&f->job_rc, memory_order_acquire) > 0) {

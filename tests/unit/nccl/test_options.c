@@ -53,6 +53,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_BOARD", "e2e/drain.sh: board"},
     {"NCCL_R2_STATS", "e2e/stat.sh: off, test_report: switched_off"},
     {"NCCL_R2_EVENT_FILE", "e2e/stat.sh: off, test_report: switched_off"},
+    {"NCCL_R2_ON_EVENT", "e2e/hang.sh: late rank, NIC fails"},
     {"NCCL_R2_OOB", "e2e/oob_mpi.sh: without the module"},
     {"NCCL_R2_OOB_IFNAME", "e2e/r2_config.sh: interfaces"},
     {"NCCL_R2_LOG", "log_level_reaches_the_log"},

@@ -249,7 +249,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
         return UINT64_MAX; /* the jobs' ends kick */
     }
     if (c->tx && !ib_send_stage_end(c->tx, r2_elapsed(now, c->end->closed_at) >=
-                                               R2_MS(c->inst->cfg.t_dead_ms))) {
+                                               r2_close_patience(&c->inst->cfg))) {
         return now + COPY_POLL; /* an abort: copies run still */
     }
     if (!r2_comm_leaves(c)) {

@@ -14,6 +14,15 @@ struct r2_close_conn {
     uint64_t closed_at;
 };
 
+/* ns: how long a close or a release waits for a driver, or for copies of a GPU, that may not come
+ * back: T_dead, at most 5 s. */
+static inline uint64_t r2_close_patience(const struct r2_config *cfg)
+{
+    uint64_t most = 5000000000ull, dead = (uint64_t)cfg->t_dead_ms * 1000000;
+
+    return dead < most ? dead : most;
+}
+
 /* The only writer of the close state. Gate held, or nobody else has @c. NCCL's thread moves it out
  * of OPEN, or the service thread where NCCL never had the connection; the rest is the service
  * thread's. What is no legal move is logged, and refused. */

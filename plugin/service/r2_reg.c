@@ -139,12 +139,12 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
 /*
  * An abort: NCCL frees the memory of @mr when this returns, and copies to staging memory may still
  * read it, which no registration keeps from it. They are waited for as close waits for them, for
- * T_dead at most, outside the gate, which the service thread needs for all connections.
+ * r2_close_patience at most, outside the gate, which the service thread needs for all connections.
  */
 static void wait_for_copies(struct r2_comm *c, const struct ib_mr *mr)
 {
     const struct r2_env *env = &c->inst->env;
-    uint64_t since = r2_now(c->inst), limit = (uint64_t)c->inst->cfg.t_dead_ms * 1000000;
+    uint64_t since = r2_now(c->inst), limit = r2_close_patience(&c->inst->cfg);
     int reads = 1;
 
     while (reads) {
@@ -193,15 +193,15 @@ static void abort_begin(struct r2_comm *c)
 /*
  * Gate held. Whether it is no use to wait longer for the queue pair of path @p. A call that is
  * out, or has failed and is repeated, has ten T_fence; behind other jobs of a device that works,
- * T_dead; behind those of a device that is FATAL, or has failed in this before, T_fence, so that an
- * abort of many connections is not kept by each of them.
+ * r2_close_patience; behind those of a device that is FATAL, or has failed in this before, T_fence,
+ * so that an abort of many connections is not kept by each of them.
  */
 static bool halt_is_late(const struct r2_comm *c, int p, uint64_t since, uint64_t now)
 {
     const struct r2_config *cfg = &c->inst->cfg;
     const struct ib_fence *f = &c->fo.path[p].fence;
     uint32_t device = 1u << c->inst->nics.nic[c->conn.path[p].nic].device_index;
-    uint64_t fence = (uint64_t)cfg->t_fence_ms * 1000000, dead = (uint64_t)cfg->t_dead_ms * 1000000;
+    uint64_t fence = (uint64_t)cfg->t_fence_ms * 1000000, dead = r2_close_patience(cfg);
     uint64_t started;
 
     /* pairs with the worker's release */

@@ -93,7 +93,7 @@ START_TEST(defaults)
 {
     load();
     ck_assert_int_eq(cfg.failover, 1);
-    ck_assert_int_eq(cfg.t_dead_ms, 5000);
+    ck_assert_int_eq(cfg.t_dead_ms, 40000);
     ck_assert_int_eq(cfg.ack, R2_ACK_E2E);
     ck_assert_int_eq(cfg.ib_gid_index, -1);
     ck_assert_int_eq(cfg.ib_disable, 0);
@@ -227,7 +227,7 @@ START_TEST(environment_is_read_and_logged)
     ck_assert_str_eq(cfg.error, "");
     ck_assert_str_eq(warns, "");
     ck_assert_str_eq(infos, "NCCL_R2_ACK=cqe source=environment default=e2e\n"
-                            "NCCL_R2_T_DEAD=77 source=environment default=5000\n");
+                            "NCCL_R2_T_DEAD=77 source=environment default=40000\n");
 }
 END_TEST
 
@@ -238,7 +238,7 @@ START_TEST(bad_value_is_kept_as_error)
     load();
     ck_assert_str_eq(
         cfg.error, "NCCL_R2_T_ACK=-4 (environment): expected a whole number from 0 to 1000000 us");
-    ck_assert_int_eq(cfg.t_dead_ms, 5000);
+    ck_assert_int_eq(cfg.t_dead_ms, 40000);
     ck_assert_int_eq(cfg.t_ack_us, 20);
     ck_assert_int_eq(warn_count, 2);
     ck_assert_ptr_nonnull(strstr(warns, "NCCL_R2_T_DEAD=soon"));
@@ -312,7 +312,7 @@ START_TEST(lock_beats_environment)
     ck_assert_int_eq(cfg.source[0], R2_SRC_LOCK);
     ck_assert_str_eq(warns, "NCCL_R2_FAILOVER=off (environment) overruled by lock.conf: on\n");
     ck_assert_str_eq(cfg.error, "");
-    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=9000 source=lock.conf default=5000\n"));
+    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=9000 source=lock.conf default=40000\n"));
     ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_FAILOVER=on source=lock.conf default=on\n"));
 }
 END_TEST
@@ -388,7 +388,7 @@ START_TEST(profile_is_weakest)
     ck_assert_str_eq(warns, "NCCL_R2_LINGER=13 (profile) overruled by lock.conf: 14\n");
     ck_assert_ptr_nonnull(
         strstr(infos, "NCCL_R2_T_ACK=12 (profile) overruled by environment: 99\n"));
-    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=11 source=profile default=5000\n"));
+    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=11 source=profile default=40000\n"));
 }
 END_TEST
 

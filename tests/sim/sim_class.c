@@ -665,10 +665,6 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     if (p->kill) {
         p->stall_ms += 1000;
     }
-    /* P18 takes the removal of a device by the kernel as proof that its DMA is over. */
-    if (p->fab.nic.dead_dma_ns) {
-        p->fault_mask &= ~SIM_F(SIM_F_REMOVE);
-    }
     p->recv_kept = p->fault_mask && sim_pct(&r, 10);
     /* Calls fail with EIO from the start; only its end is the proof. */
     p->fab.nic.removing_ns = sim_pct(&r, 50) ? fab_rng_upto(&r, 30 * SIM_MS) : 0;
@@ -686,7 +682,10 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     if (sim_pct(&r, 40)) {
         p->providers = fab_rng_next(&r) | 1;
         p->one_provider = sim_pct(&r, 30);
-        /* with the slowest DMA still less than T_pcie */
+        /* with the slowest DMA still less than half of T_pcie (P16.4) */
         p->fab.nic.linger_ns = fab_rng_upto(&r, 4 * SIM_MS);
+        p->t_pcie_ms = 20;
+        p->stall_ms += 30;
     }
+    p->fab.nic.pauses = sim_pct(&r, 40);
 }

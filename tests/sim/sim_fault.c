@@ -227,6 +227,11 @@ static void spine_compose(struct sim *s, struct sim_fault *f)
     }
 }
 
+/* What happens to a NIC whose driver refuses calls. */
+static const char *const beside[] = {"down",         "down",     "blackhole",
+                                     "blackhole-tx", "ack-lost", "qp-error"};
+#define BESIDES (sizeof(beside) / sizeof(beside[0]))
+
 static void text_compose(struct sim *s, struct sim_fault *f)
 {
     struct fab_rng *r = &s->rng;
@@ -264,7 +269,7 @@ static void text_compose(struct sim *s, struct sim_fault *f)
         break;
     case SIM_F_CALL_ERROR:
         snprintf(what, sizeof(what), "call-error %d", (int)sim_pick(r, 1, 6));
-        fault_follow(s, f, "down", 0);
+        fault_follow(s, f, quiet ? "down" : beside[fab_rng_next(r) % BESIDES], 0);
         break;
     case SIM_F_LOSS:
     case SIM_F_CORRUPT:

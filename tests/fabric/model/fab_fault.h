@@ -15,7 +15,9 @@
  *     h0:n1 rate 20MB/s     the link has this rate from now on, both ways
  *     h0:n1 ack-lost        acknowledgements (and read responses) leaving the NIC are lost,
  *                           requests are not
- *     h0:n1 hang            calls succeed, nothing moves or completes, no event; unhang: it goes on
+ *     h0:n1 hang            calls succeed, nothing moves or completes, no event; unhang: it goes
+ *                           on, its own time having stood still. What arrives meanwhile is lost, or
+ *                           waits (fab_nic_cfg.pauses)
  *     h0:n1 fatal           DEVICE_FATAL; every context open now is dead: calls give EIO, nothing
  *                           is flushed
  *     h0:n1 remove          the kernel takes the device away (unplugged, driver unbound, reset): as

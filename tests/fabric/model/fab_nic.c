@@ -7,6 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Takes out what waited; the list is the caller's. */
+static struct fab_item *paused_take(struct fab_nic *nic)
+{
+    struct fab_item *first = nic->paused;
+
+    nic->paused = NULL;
+    nic->paused_end = NULL;
+    nic->npaused = 0;
+    return first;
+}
+
 int fab_nic_init(struct fab_nic *nic, struct fab_engine *eng, int host, int nr,
                  const struct fab_nic_cfg *cfg)
 {
@@ -29,6 +40,12 @@ int fab_nic_init(struct fab_nic *nic, struct fab_engine *eng, int host, int nr,
 
 void fab_nic_fini(struct fab_nic *nic)
 {
+    struct fab_item *next;
+
+    for (struct fab_item *it = paused_take(nic); it; it = next) {
+        next = it->next;
+        nic->eng->ops->pkt_free(nic->eng, PKT_OF(it));
+    }
     while (nic->orphans) {
         struct fab_pipe *p = nic->orphans;
 
@@ -141,11 +158,34 @@ bool fab_nic_tx_next(struct fab_nic *nic, bool wire)
 
 /* ---- packets coming in ---- */
 
+/* A packet of a reliable connection does not carry the number of the queue pair that sent it. */
 static bool from_peer(const struct fab_qp *qp, const struct fab_hdr *h)
 {
-    return h->src_qpn == qp->dest_qpn && h->src.host == qp->peer.host &&
-           h->src.nic == qp->peer.nic && h->src.epoch == qp->peer.epoch &&
-           h->dst.epoch == qp->nic->gid_epoch;
+    return h->src.host == qp->peer.host && h->src.nic == qp->peer.nic &&
+           h->src.epoch == qp->peer.epoch && h->dst.epoch == qp->nic->gid_epoch;
+}
+
+static bool is_paused(struct fab_nic *nic, struct fab_pkt *pkt)
+{
+    if (!nic->hung || nic->gone || !nic->cfg.pauses || nic->npaused == FAB_PAUSED) {
+        return false;
+    }
+    pkt->item.next = NULL;
+    *(nic->paused_end ? nic->paused_end : &nic->paused) = &pkt->item;
+    nic->paused_end = &pkt->item.next;
+    nic->npaused++;
+    nic->cnt.rx_paused++;
+    return true;
+}
+
+void fab_nic_resume(struct fab_nic *nic)
+{
+    struct fab_item *next;
+
+    for (struct fab_item *it = paused_take(nic); it; it = next) {
+        next = it->next;
+        fab_nic_rx(nic, PKT_OF(it));
+    }
 }
 
 void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt)
@@ -153,6 +193,9 @@ void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt)
     struct fab_qp *qp = fab_nic_find_qp(nic, pkt->h.dst_qpn);
     uint64_t *why = NULL;
 
+    if (is_paused(nic, pkt)) {
+        return;
+    }
     nic->cnt.rx_packets++;
     nic->cnt.rx_bytes += pkt->h.len;
     nic->cnt.rx_ghosts += (pkt->h.flags & FAB_F_GHOST) != 0;

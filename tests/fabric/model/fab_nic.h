@@ -35,6 +35,7 @@ struct fab_srq;
 #define FAB_MAX_MSG     (1u << 30)
 #define FAB_QP_HASH     256
 #define FAB_GID_TABLE   4
+#define FAB_PAUSED      4096
 
 /* How a device of this fabric is built. Zeroes mean the value in brackets. */
 struct fab_nic_cfg {
@@ -49,11 +50,13 @@ struct fab_nic_cfg {
                              meanwhile the kernel destroys its objects, and DMA may go on [0] */
     uint64_t linger_ns;   /* a move to ERR returns this long before the device takes no packet more,
                              where `provider` says so [0] */
-    uint64_t latency_ns;  /* for engines */
-    uint64_t reorder_ns;  /* a plain write is placed up to this much later, so that those behind it
-                             overtake it [0: in order] */
-    uint64_t base_rate;   /* link rate without faults, bytes per second; reported by query_port
-                             [unlimited, shown as 100   Gb/s] */
+    bool pauses;         /* what arrives while the device hangs waits in the switch, as under PFC or
+                            InfiniBand's credits, FAB_PAUSED packets of it [no: it is lost] */
+    uint64_t latency_ns; /* for engines */
+    uint64_t reorder_ns; /* a plain write is placed up to this much later, so that those behind it
+                            overtake it [0: in order] */
+    uint64_t base_rate;  /* link rate without faults, bytes per second; reported by query_port
+                            [unlimited, shown as 100   Gb/s] */
 };
 
 struct fab_counters {
@@ -63,8 +66,9 @@ struct fab_counters {
     uint64_t rx_no_qp;               /* for a queue pair number that does not exist */
     uint64_t rx_wrong_state;  /* for a queue pair in RESET, INIT or ERR, or whose context is dead or
                                  unplugged */
-    uint64_t rx_wrong_source; /* from another queue pair or address than the connection's */
+    uint64_t rx_wrong_source; /* from another address than the connection's */
     uint64_t rx_hung;         /* while the device was hung or gone */
+    uint64_t rx_paused;       /* ... and has come later */
     uint64_t rx_duplicate;    /* requests executed before: acknowledged again only */
     uint64_t rx_out_of_sequence;     /* requests ahead of the expected number */
     uint64_t rx_ghosts;              /* late copies that reached the device */
@@ -116,6 +120,10 @@ struct fab_nic {
     struct fab_link link;
     enum fab_life gone; /* not FAB_ALIVE: no new contexts until restore */
     bool hung;
+    uint64_t hung_at;             /* ns: its time stands still since */
+    struct fab_item *paused;      /* what waits in the switch, in order */
+    struct fab_item **paused_end; /* NULL: nothing does */
+    uint32_t npaused;
     bool retry7_forever;        /* as configured, or by a fault until restore */
     bool recv_kept;             /* receives posted in ERR wait for the next move to ERR */
     enum fab_provider provider; /* what its library does with queue pairs in ERR */
@@ -170,6 +178,8 @@ void fab_nic_fini(struct fab_nic *nic);
 
 /* A packet reached the device. Takes @pkt: pkt_free is called for it, now or later. Blocks: no. */
 void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt);
+/* Takes what has waited for the end of a hang. Blocks: no. */
+void fab_nic_resume(struct fab_nic *nic);
 /* Lets one queue pair, in turn, send one packet (pkt_alloc, pkt_send); without @wire, because the
  * link is busy, only one that is connected to this port. False if none can now. */
 bool fab_nic_tx_next(struct fab_nic *nic, bool wire);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PKT_OF(it) ((struct fab_pkt *)((char *)(it)-offsetof(struct fab_pkt, item)))
 #define WQE_OF(it) ((struct fab_wqe *)((char *)(it)-offsetof(struct fab_wqe, item)))
 
 static void run(struct fab_pipe *p);
@@ -430,6 +429,19 @@ void fab_pipe_orphan(struct fab_pipe *p)
     if (!p->parked) {
         eng->ops->timer_set(eng, &p->timer, p->head->due);
     }
+}
+
+static void items_shift(struct fab_item *it, uint64_t since, uint64_t ns)
+{
+    for (; it; it = it->next) {
+        it->due += it->due > since ? ns : 0;
+    }
+}
+
+void fab_pipe_shift(struct fab_pipe *p, uint64_t since, uint64_t ns)
+{
+    items_shift(p->head, since, ns);
+    items_shift(p->late, since, ns);
 }
 
 void fab_pipe_unpark(struct fab_pipe *p)

@@ -54,6 +54,8 @@ void fab_pipe_orphan(struct fab_pipe *p);
 bool fab_pkt_scatter(struct fab_pkt *pkt, const struct ibv_sge *sge, uint32_t nsge, uint64_t off);
 /* Notes which regions the keys of @pkt->piece stand for: its bytes go to these, or nowhere. */
 void fab_pkt_regions(const struct fab_nic *nic, struct fab_pkt *pkt);
+/* The device has stood still for @ns, since @since: what was under way takes that much longer. */
+void fab_pipe_shift(struct fab_pipe *p, uint64_t since, uint64_t ns);
 /* Goes on after a hang. */
 void fab_pipe_unpark(struct fab_pipe *p);
 

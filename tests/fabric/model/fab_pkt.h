@@ -98,6 +98,9 @@ struct fab_pkt {
     struct fab_piece piece[FAB_MAX_SGE];
 };
 
+/* The packet of an item in a list. */
+#define PKT_OF(it) ((struct fab_pkt *)((char *)(it)-offsetof(struct fab_pkt, item)))
+
 /* a - b in 24 bit serial arithmetic: 0..2^23-1 when @a is at or after @b, more when it is before.
  */
 static inline uint32_t fab_psn_diff(uint32_t a, uint32_t b)

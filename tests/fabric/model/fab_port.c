@@ -149,6 +149,21 @@ static void die(struct fab_nic *nic, enum fab_life how, bool event)
     }
 }
 
+/* What the device had in hand takes its own time, which has stood still. */
+static void time_shift(struct fab_nic *nic)
+{
+    uint64_t ns = fab_now(nic->eng) - nic->hung_at;
+
+    for (struct fab_qp *qp = nic->qps; qp; qp = qp->nic_next) {
+        qp->linger_until += qp->linger_until > nic->hung_at ? ns : 0;
+        fab_pipe_shift(qp->rpipe, nic->hung_at, ns);
+        fab_pipe_shift(qp->spipe, nic->hung_at, ns);
+    }
+    for (struct fab_pipe *p = nic->orphans; p; p = p->next) {
+        fab_pipe_shift(p, nic->hung_at, ns);
+    }
+}
+
 static void unhang(struct fab_nic *nic)
 {
     struct fab_pipe *p, *next;
@@ -157,6 +172,7 @@ static void unhang(struct fab_nic *nic)
         return;
     }
     nic->hung = false;
+    time_shift(nic);
     for (struct fab_qp *qp = nic->qps; qp; qp = qp->nic_next) {
         fab_pipe_unpark(qp->rpipe);
         fab_pipe_unpark(qp->spipe);
@@ -168,6 +184,7 @@ static void unhang(struct fab_nic *nic)
         next = p->next;
         fab_pipe_unpark(p);
     }
+    fab_nic_resume(nic);
     if (nic->tx_head) {
         nic->eng->ops->tx_kick(nic->eng, nic);
     }
@@ -221,6 +238,7 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
     fab_link_fault(&nic->link, fault, nic->cfg.base_rate);
     switch (fault->kind) {
     case FAB_FAULT_HANG:
+        nic->hung_at = nic->hung ? nic->hung_at : fab_now(nic->eng);
         nic->hung = true;
         break;
     case FAB_FAULT_UNHANG:

@@ -270,6 +270,55 @@ START_TEST(hang_keeps_accepted_data)
 }
 END_TEST
 
+/* What comes while a device hangs waits in the switch, where that pauses; else it is lost, and RC
+ * repeats it. */
+START_TEST(hang_pauses_what_arrives)
+{
+    struct pair_cfg c = {.timeout = 22, .opts = {.nic = {.pauses = _i != 0}}};
+    struct pair p;
+
+    pair_open(&p, &c);
+    memset(p.s[0].buf, 1, 8);
+    pair_fault(&p, "h1:n0 hang");
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    pair_run_for(&p, 10 * PAIR_MS);
+    ck_assert_uint_eq(p.s[1].buf[0], 0);
+    ck_assert_uint_eq(pair_cnt(&p, 1)->rx_paused, (unsigned)_i);
+    ck_assert_uint_eq(pair_cnt(&p, 1)->rx_hung, !_i);
+    pair_fault(&p, "h1:n0 unhang");
+    pair_run_for(&p, 10 * PAIR_MS);
+    ck_assert_uint_eq(p.s[1].buf[0], (unsigned)_i);
+    if (_i) {
+        pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
+        pair_fault(&p, "h1:n0 hang"); /* closed with something that waits */
+        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 2, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+        pair_run_for(&p, 10 * PAIR_MS);
+    }
+    pair_close(&p);
+}
+END_TEST
+
+/* A device's time stands still with it: what has 100 us to go has that behind the hang. */
+START_TEST(hang_is_no_time)
+{
+    struct pair_cfg c = {.opts = {.nic = {.linger_ns = PAIR_MS}}};
+    struct pair p;
+
+    pair_open(&p, &c);
+    pair_fault(&p, "h1:n0 provider ionic");
+    memset(p.s[0].buf, 1, 8);
+    ck_assert_int_eq(pair_to_state(&p, p.s[1].qp, IBV_QPS_ERR), 0);
+    pair_fault(&p, "h1:n0 hang");
+    pair_run_for(&p, 10 * PAIR_MS);
+    pair_fault(&p, "h1:n0 unhang");
+    pair_run_for(&p, (_i ? 1100 : 900) * PAIR_US);
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    pair_run_for(&p, 50 * PAIR_US);
+    ck_assert_uint_eq(p.s[1].buf[0], (unsigned)!_i);
+    pair_close(&p);
+}
+END_TEST
+
 START_TEST(hang_holds_modify)
 {
     struct pair_cfg c = {
@@ -661,6 +710,8 @@ int main(void)
     tcase_add_loop_test(t, rated_link_is_accurate, 0, 4);
     tcase_add_loop_test(t, hang, 0, 3);
     tcase_add_test(t, hang_keeps_accepted_data);
+    tcase_add_loop_test(t, hang_pauses_what_arrives, 0, 2);
+    tcase_add_loop_test(t, hang_is_no_time, 0, 2);
     tcase_add_test(t, hang_holds_modify);
     tcase_add_loop_test(t, fatal_and_remove, 0, 3);
     tcase_add_test(t, removed_in_the_end);

@@ -88,6 +88,8 @@ enum sim_fault_kind {
     SIM_F_UNPLUG,
     SIM_F_CALL_ERROR, /* then down: the next calls fail, so that a fence comes late, and a look says
                          nothing of use */
+    SIM_F_DEAF,   /* the driver refuses all calls for good, the data path goes on; what it sends, or
+                     is sent, is swallowed for a while */
     SIM_F_RETRY7, /* not drawn among the others: what all devices of a schedule do from its start */
     SIM_F_RECV_KEPT, /* the same */
     SIM_F_PROVIDER,  /* no fault: NICs whose library keeps its own account of queue pairs in ERR */
@@ -95,7 +97,7 @@ enum sim_fault_kind {
     SIM_F_SPINE = SIM_F_DRAWN, /* one of the ways between two NICs, in place of another kind */
     SIM_F_KINDS
 };
-#define SIM_F(kind) (1u << (kind))
+#define SIM_F(kind) (1ull << (kind))
 const char *sim_fault_kind_name(int kind);
 
 struct sim_delay { /* of a thread: usually up to .usual, with chance .rare_ppm up to .rare */
@@ -164,7 +166,7 @@ struct sim_params {
         t_probe_ms; /* the last two 0: defaults */
     /* faults */
     int faults;
-    uint32_t fault_mask;
+    uint64_t fault_mask;
     int rounds;       /* instead: so many faults of any rail, each mended after a while */
     uint64_t mend_ns; /* ... up to this much later */
     uint64_t gap_ns;  /* ... and up to this much before the next one */
@@ -203,6 +205,8 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed);
  * this file must agree.
  */
 void sim_params_config(const struct sim_params *p, struct r2_config *cfg);
+/* For how long a queue pair repeats by itself. */
+uint64_t sim_rc_ns(const struct sim_params *p);
 /* Names in @cfg the file of ports of process @index, if it has one. Returns a descriptor, to be
  * closed when it has been read; -1: none. */
 int sim_params_ports(const struct sim_params *p, int index, struct r2_config *cfg);
@@ -343,6 +347,7 @@ struct sim_conn {
     uint32_t stride;
     uint8_t *send_base, *recv_base;
     int may_fail; /* an error is a legal end from now on */
+    int left;     /* the receiver has aborted: what lands in its open slots is nobody's */
     int kept; /* memory that stayed registered at an abort: bit 0 the sender's, bit 1 the receiver's
                */
 };

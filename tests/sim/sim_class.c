@@ -578,6 +578,43 @@ static void draw_ways(struct sim_params *p, struct fab_rng *r)
     p->ports_differ = sim_pct(r, 40);
 }
 
+uint64_t sim_rc_ns(const struct sim_params *p)
+{
+    return (4096ull << p->ib_timeout) * (unsigned)(p->ib_retry + 1);
+}
+
+/*
+ * Drivers that answer nothing, at both ends as a rule, while queue pairs repeat by themselves: only
+ * time ends the holds, and it is as long as the repetition.
+ */
+static void draw_deaf(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 1, 2);
+    p->fault_mask = SIM_F(SIM_F_DEAF);
+    p->both_pct = 80;
+    p->chain_ns = 200 * SIM_US;
+    p->msgs = p->msgs < 80 ? 80 : p->msgs;
+    p->max_slots = (int)sim_pick(r, 1, 4);
+    p->max_group = (int)sim_pick(r, 1, 2);
+    p->ops = 1;
+    p->ib_timeout = (int)sim_pick(r, 11, 13);
+    p->ib_retry = (int)sim_pick(r, 3, 7);
+    p->t_fence_ms = 2;
+    p->t_dead_ms = (int)(sim_rc_ns(p) / SIM_MS) + p->t_packet_ms + 1;
+    p->give_up_ms = 4000;
+    p->stall_ms = p->faults * (p->t_dead_ms + 1000);
+    p->oob_loss_ppm = sim_pct(r, 20) ? (uint32_t)sim_pick(r, 100000, 500000) : 0;
+    if (sim_pct(r, 40)) { /* words that come when time has ended a hold */
+        p->fault_mask |= SIM_F(SIM_F_OOB_OUTAGE);
+        p->faults += 2;
+        p->chain_pct = 90;
+    }
+    if (sim_pct(r, 30)) {
+        p->want = SIM_WANT_PEER;
+        p->abort = 1;
+    }
+}
+
 #define BY_NAME 6 /* at the end: those that no turn comes to */
 
 const struct sim_class sim_classes[] = {
@@ -626,6 +663,8 @@ const struct sim_class sim_classes[] = {
     {"inband", "out-of-band channels lost for good, with faults: control messages over NICs",
      draw_inband},
     {"idle", "NICs that carry nothing die and cannot be fenced: nothing waits for it", draw_idle},
+    {"deaf", "drivers that refuse all calls at both ends, while the NICs go on repeating",
+     draw_deaf},
     {"unheard", "driver hangs, soft fences, words that are lost and come late", draw_unheard},
     {"ways", "several ways between two NICs, one of which is silent or loses packets", draw_ways},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},

@@ -267,7 +267,7 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
     memset(c->handle, 0, sizeof(c->handle));
     memset(c->slot, 0, sizeof(c->slot));
     memset(c->send_free, 1, sizeof(c->send_free));
-    c->may_fail = 0;
+    c->may_fail = c->left = 0;
     c->kept = 0;
     end_init(&c->s, c, 1, from, dev);
     end_init(&c->r, c, 0, to, dev2);

@@ -43,6 +43,7 @@ static const struct {
     [SIM_F_SILENT_DEATH] = {"silent-death", NULL},
     [SIM_F_UNPLUG] = {"unplug", "unplug"},
     [SIM_F_CALL_ERROR] = {"call-error", NULL},
+    [SIM_F_DEAF] = {"deaf", NULL},
     [SIM_F_RETRY7] = {"retry7-forever", NULL},
     [SIM_F_RECV_KEPT] = {"recv-kept", NULL},
     [SIM_F_PROVIDER] = {"provider", NULL},
@@ -232,6 +233,9 @@ static const char *const beside[] = {"down",         "down",     "blackhole",
                                      "blackhole-tx", "ack-lost", "qp-error"};
 #define BESIDES (sizeof(beside) / sizeof(beside[0]))
 
+static const char *const swallowed[] = {"blackhole", "blackhole-tx", "blackhole-rx"};
+#define SWALLOWED (sizeof(swallowed) / sizeof(swallowed[0]))
+
 static void text_compose(struct sim *s, struct sim_fault *f)
 {
     struct fab_rng *r = &s->rng;
@@ -270,6 +274,11 @@ static void text_compose(struct sim *s, struct sim_fault *f)
     case SIM_F_CALL_ERROR:
         snprintf(what, sizeof(what), "call-error %d", (int)sim_pick(r, 1, 6));
         fault_follow(s, f, quiet ? "down" : beside[fab_rng_next(r) % BESIDES], 0);
+        break;
+    case SIM_F_DEAF:
+        snprintf(what, sizeof(what), "call-error 1000000");
+        fault_follow(s, f, swallowed[fab_rng_next(r) % SWALLOWED], 0);
+        fault_follow(s, f, "up", sim_pick(r, SIM_MS, sim_rc_ns(&s->p)));
         break;
     case SIM_F_LOSS:
     case SIM_F_CORRUPT:

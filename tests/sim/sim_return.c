@@ -99,7 +99,7 @@ static struct sim_fault *mend(struct sim *s, struct sim_fault *f, int kind)
 
 static int kind_draw(struct sim *s, int rail)
 {
-    uint32_t mask = s->p.fault_mask & ~SIM_F(SIM_F_OOB_OUTAGE);
+    uint64_t mask = s->p.fault_mask & ~SIM_F(SIM_F_OOB_OUTAGE);
     int k;
 
     if (rail == s->safe_rail) {

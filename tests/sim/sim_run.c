@@ -175,6 +175,7 @@ static void abort_one(struct sim *s)
         }
         s->aborted = 1;
         c->may_fail = 1;
+        c->left = !sender;
         sim_trace(s, "conn %d %c: abort", c->index, sender ? 'S' : 'R');
         hang_at_abort(s, e);
         sim_proc_enter(e->proc);

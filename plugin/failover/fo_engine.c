@@ -290,6 +290,12 @@ static bool is_halted(const struct fo_conn *fc, int p)
     if (fp->state == FO_NONE || fp->fence.stage == IB_FENCE_IDLE) {
         return 1; /* what is being built is posted on, at either end, only when it is up here */
     }
+    /* R: what a removed device wrote, and what is for the memory of a GPU, crosses PCIe still (P17,
+     * P18): its hold says until when. */
+    if (fc->rx && (nic == IB_NIC_GONE || fp->fence.stage == IB_FENCE_HARD ||
+                   atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
+        return fp->state == FO_FENCED && !fp->soft && !fp->quarantine_until;
+    }
     /* FATAL may be what a port's reader was told, of a device that goes on: its driver knows. Pairs
      * with the worker's release. */
     if (nic == IB_NIC_GONE || (nic == IB_NIC_FATAL &&

@@ -301,6 +301,23 @@ static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t n
     }
 }
 
+/*
+ * The driver does not answer, and the NIC speaks for itself: RC has given up, or got through, and
+ * the markers are out behind all that was posted.
+ */
+static int has_ended_itself(struct ib_fence *f)
+{
+    struct ib_fence_facts facts = {.sender = f->path->ring != NULL};
+
+    if (f->drain(f->half, f->path->index) < 0) {
+        return 0;
+    }
+    facts.posted = f->path->marks_out;
+    facts.out = f->path->marks;
+    facts.out_nic = f->path->marks_nic;
+    return ib_fence_proof(&facts) == IB_PROOF_NIC;
+}
+
 /* P18 (a): the hard fence comes after all, or the kernel has removed the device. Arrivals found on
  * the way no longer count. */
 static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
@@ -317,6 +334,9 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
     }
     if (rc == 0 || f->erred_at) {
         step_soft_erred(f, w, now, rc); /* also while a question is out */
+    } else if (has_ended_itself(f)) {
+        f->stage = IB_FENCE_HARD;
+        return;
     } else if (rc > 0 && now >= f->retry_at && !f->job.busy) {
         submit(f, w, 0);
     }

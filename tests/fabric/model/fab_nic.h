@@ -46,6 +46,8 @@ struct fab_nic_cfg {
     bool retry7_forever;  /* retry_cnt 7 means without end, as Soft-RoCE has it [no: 7 retries] */
     uint64_t dead_dma_ns; /* accepted DMA still lands this long after the device died, or, removed,
                              left sysfs [0: nothing does] */
+    bool dead_dma_blind;  /* ... where it was to, though the region has gone: that memory has to be
+                             there still */
     uint64_t removing_ns; /* a removed device leaves sysfs this long after its calls began to fail:
                              meanwhile the kernel destroys its objects, and DMA may go on [0] */
     uint64_t linger_ns;   /* a move to ERR returns this long before the device takes no packet more,

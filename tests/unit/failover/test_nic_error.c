@@ -21,7 +21,8 @@ static void start(const struct fab_inproc_opts *opts)
 {
     rig = rig_create_on(opts, 2, 0,
                         (const char *[]){"NCCL_R2_T_DEAD=20000", "NCCL_R2_T_PACKET=5000",
-                                         "NCCL_R2_LOOK=100", "NCCL_R2_T_RETURN=200", NULL});
+                                         "NCCL_IB_TIMEOUT=22", "NCCL_R2_LOOK=100",
+                                         "NCCL_R2_T_RETURN=200", NULL});
     rig_connect(rig, 0, 0);
     memset(in, 0xff, sizeof(in));
     s_mr = rig_reg(rig, 0, out, sizeof(out));

@@ -392,6 +392,36 @@ START_TEST(a_device_that_hangs_after_its_answer)
 }
 END_TEST
 
+/* R's device is taken away with writes on their way over PCIe, which land within T_pcie. */
+START_TEST(a_device_that_is_taken_away)
+{
+    uint64_t from;
+
+    race_create_on(
+        &(struct fab_inproc_opts){.on_memory_write = wrote,
+                                  .dma_ns = 15 * RIG_MS,
+                                  .nic = {.dead_dma_ns = 18 * RIG_MS, .dead_dma_blind = true}},
+        1, NULL);
+    rig_connect(rig, 0, 0);
+    race_register();
+    recv_burst(N, LEN);
+    rig_run(rig, 20 * RIG_MS);
+    send_burst(N);
+    rig_run(rig, 100 * RIG_US);
+    fire("h1:n0 remove");
+    rig_run(rig, 100 * RIG_US);
+    from = rig_now(rig);
+    abort_end(1);
+    ck_assert_uint_ge(rig_now(rig) - from, 18 * RIG_MS);
+    ck_assert_uint_le(rig_now(rig) - from, 30 * RIG_MS);
+    ck_assert_uint_eq(stats(1).kept, 0);
+    memset(mem(1), TENANT, sizeof(in));
+    rig_run(rig, 300 * RIG_MS);
+    ck_assert_uint_eq(bytes_of_tenant(1), sizeof(in));
+    rig_close(rig, 1);
+}
+END_TEST
+
 /*
  * From a device that is dead no registration is taken anyway. Its driver says so at once, or is
  * stuck: then it is waited for no longer than T_fence, since FATAL may be said of one that goes on.
@@ -481,6 +511,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, a_worker_that_is_stuck, 0, 2);
     tcase_add_loop_test(t, a_driver_that_refuses, 0, 2);
     tcase_add_test(t, a_device_that_hangs_after_its_answer);
+    tcase_add_test(t, a_device_that_is_taken_away);
     tcase_add_loop_test(t, a_device_that_is_dead, 0, 4);
     tcase_add_loop_test(t, told_before_the_close, 0, 2);
     tcase_add_test(t, no_nic_is_blamed);

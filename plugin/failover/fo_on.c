@@ -114,7 +114,6 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         for (int p = 0; p < fc->conn->npaths; p++) {
             if (fc->path[p].quarantine_until == UINT64_MAX) {
                 fo_sender_gone(fc, p, now);
-                ib_recv_quarantine_peer_stopped(fc->rx, p);
             }
         }
         fo_check_bye(fc, 0);

@@ -108,10 +108,10 @@ void fo_sender_gone(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
 
+    fo_peer_stopped(fc, p, now);
     if (fc->peer_bye == FO_BYE_ORDERLY) {
         fp->quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms);
     } else if (!fp->settled) {
-        fo_peer_stopped(fc, p, now);
         fp->settled = fp->peer_soft = 1;
     }
 }

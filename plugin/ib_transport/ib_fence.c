@@ -12,8 +12,7 @@
 #define RETRY_MAX_NS                                                                               \
     (20 * RETRY_NS) /* would keep the worker and the service thread busy with calls that fail */
 #define MARKS_AGAIN   3
-#define ASK_NS        5000000ull /* between two looks at what other queue pairs were answered */
-#define DRAIN_POLL_NS 50000ull   /* flushes take microseconds: look again soon, without spinning */
+#define DRAIN_POLL_NS 50000ull /* flushes take microseconds: look again soon, without spinning */
 
 static const char *const stage_names[] = {"idle", "to error", "draining", "hard", "soft"};
 
@@ -218,9 +217,8 @@ static void close_flushed(struct ib_fence *f, uint64_t now)
         close_incarnation(f, IB_FENCE_HARD, now);
         return;
     }
-    R2_INFO("path %u life %u on %s is flushed by its library: held for %lld ms", f->path->index,
-            f->path->inc, f->conn->nics->nic[f->path->nic].name,
-            (long long)f->conn->cfg->t_pcie_ms);
+    R2_INFO("path %u life %u on %s is flushed by its library: held until the device answers again",
+            f->path->index, f->path->inc, f->conn->nics->nic[f->path->nic].name);
     close_incarnation(f, IB_FENCE_SOFT, now);
     f->retry_ns = RETRY_NS;
     f->retry_at = now + f->retry_ns;
@@ -302,20 +300,16 @@ static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t n
 }
 
 /*
- * The driver does not answer, and the NIC speaks for itself: RC has given up, or got through, and
- * the markers are out behind all that was posted.
+ * The driver does not answer, and the NIC speaks for itself: the queue pair has gone to ERR, as
+ * where RC gives up, and the NIC has flushed both markers. The receive's is the proof of ERR, since
+ * the send's may have been executed.
  */
-static int has_ended_itself(struct ib_fence *f)
+static int has_broken_itself(struct ib_fence *f)
 {
-    struct ib_fence_facts facts = {.sender = f->path->ring != NULL};
+    const struct ib_path *p = f->path;
 
-    if (f->drain(f->half, f->path->index) < 0) {
-        return 0;
-    }
-    facts.posted = f->path->marks_out;
-    facts.out = f->path->marks;
-    facts.out_nic = f->path->marks_nic;
-    return ib_fence_proof(&facts) == IB_PROOF_NIC;
+    return f->drain(f->half, p->index) == 0 && p->marks_out == IB_MARK_BOTH &&
+           p->marks_nic == IB_MARK_BOTH;
 }
 
 /* P18 (a): the hard fence comes after all, or the kernel has removed the device. Arrivals found on
@@ -334,7 +328,7 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
     }
     if (rc == 0 || f->erred_at) {
         step_soft_erred(f, w, now, rc); /* also while a question is out */
-    } else if (has_ended_itself(f)) {
+    } else if (has_broken_itself(f)) {
         f->stage = IB_FENCE_HARD;
         return;
     } else if (rc > 0 && now >= f->retry_at && !f->job.busy) {
@@ -364,10 +358,8 @@ static uint64_t soft_deadline(const struct ib_fence *f, uint64_t now)
 {
     uint64_t next = f->retry_at;
 
-    if (f->erred_at && f->quiet_at == UINT64_MAX) { /* then what others were answered */
-        uint64_t ask = ask_at(f) > now ? ask_at(f) : now + ASK_NS;
-
-        next = ask < next ? ask : next;
+    if (f->erred_at && ask_at(f) > now && ask_at(f) < next) {
+        next = ask_at(f);
     }
     return f->quiet_at > now && f->quiet_at < next ? f->quiet_at : next;
 }

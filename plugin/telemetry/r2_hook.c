@@ -39,7 +39,7 @@ struct run {
     int in; /* what the program reads */
     int err;
     size_t len;
-    char line[8192];
+    char line[R2_HOOK_LINE];
     _Alignas(16) char middle[STACK];
     _Alignas(16) char leaf[STACK];
 };
@@ -222,19 +222,19 @@ __attribute__((no_sanitize("address", "thread"))) static int middle_main(void *a
 
 static void program_start(struct run *r)
 {
-    int ends[2], pid;
+    int ends[2], pid = -1;
 
     if (pipe2(ends, O_CLOEXEC) != 0) {
         r->err = errno;
         return;
     }
-    /* An empty pipe takes more than a line at once, and its reader is there. */
-    if (write(ends[1], r->line, r->len) != (ssize_t)r->len) {
-        r->err = errno;
+    if (write(ends[1], r->line, r->len) == (ssize_t)r->len) {
+        close(ends[1]);
+        r->in = ends[0];
+        pid = clone(middle_main, r->middle + STACK, CLONE_VM | CLONE_VFORK, r);
+    } else {
+        close(ends[1]);
     }
-    close(ends[1]);
-    r->in = ends[0];
-    pid = clone(middle_main, r->middle + STACK, CLONE_VM | CLONE_VFORK, r);
     if (pid < 0) {
         r->err = errno;
     }
@@ -262,64 +262,86 @@ static void *run_main(void *arg)
     return NULL;
 }
 
-static size_t env_size(size_t *count)
+/* --- beginning --- */
+
+struct r2_hook_env {
+    size_t count, bytes;
+    char text[]; /* NAME=VALUE, each ended by a zero */
+};
+
+static bool is_left_out(const char *name)
 {
+    return strncmp(name, "LD_PRELOAD=", 11) == 0;
+}
+
+struct r2_hook_env *r2_hook_env_copy(void)
+{
+    struct r2_hook_env *env;
     size_t bytes = 0;
 
-    *count = 0;
     for (char **e = environ; e && *e; e++) {
         bytes += strlen(*e) + 1;
-        ++*count;
     }
-    return bytes;
-}
-
-/* The environment as it is now: the thread comes later, and NCCL's user may change it meanwhile. */
-static void env_copy(struct run *r, size_t count, size_t bytes)
-{
-    char *to = (char *)(r->env + count + 1), *end = to + bytes;
-    size_t n = 0;
-
-    for (char **e = environ; e && *e && n < count; e++) {
+    env = calloc(1, sizeof(*env) + bytes);
+    for (char **e = environ; env && e && *e; e++) {
         size_t len = strlen(*e) + 1;
 
-        if (len > (size_t)(end - to)) {
-            break;
-        }
-        if (strncmp(*e, "LD_PRELOAD=", 11) != 0) {
-            memcpy(to, *e, len);
-            r->env[n++] = to;
-            to += len;
+        if (!is_left_out(*e) && len <= bytes - env->bytes) {
+            memcpy(env->text + env->bytes, *e, len);
+            env->bytes += len;
+            env->count++;
         }
     }
-    r->env[n] = NULL;
+    return env;
 }
 
-int r2_hook_run(const char *program, const char *reason, const char *line, size_t len,
-                const char *dir, const char *key)
+/* A run with its own copy of all that @what names: it outlives the call, and the instance. */
+static struct run *run_make(const struct r2_hook_run *what)
 {
-    size_t count, bytes = env_size(&count), size = sizeof(struct run);
-    struct run *r = calloc(1, size + (count + 1) * sizeof(char *) + bytes);
-    pthread_attr_t attr;
-    sigset_t all, old;
-    pthread_t thread;
-    int rc;
+    size_t count = what->env ? what->env->count : 0, bytes = what->env ? what->env->bytes : 0;
+    struct run *r = calloc(1, sizeof(*r) + (count + 1) * sizeof(char *) + bytes);
+    char *text;
 
     if (r == NULL) {
-        return ENOMEM;
+        return NULL;
     }
     r->env = (char **)(r + 1);
-    env_copy(r, count, bytes);
-    snprintf(r->program, sizeof(r->program), "%s", program);
-    snprintf(r->reason, sizeof(r->reason), "%s", reason);
-    snprintf(r->key, sizeof(r->key), "%s", key);
-    if (dir[0] && r2_hook_path(dir, r->told, sizeof(r->told)) != 0) {
+    text = (char *)(r->env + count + 1);
+    if (bytes) {
+        memcpy(text, what->env->text, bytes);
+    }
+    for (size_t i = 0; i < count; i++) {
+        r->env[i] = text;
+        text += strlen(text) + 1;
+    }
+    snprintf(r->program, sizeof(r->program), "%s", what->program);
+    snprintf(r->reason, sizeof(r->reason), "%s", what->reason);
+    snprintf(r->key, sizeof(r->key), "%s", what->key);
+    if (what->dir[0] && r2_hook_path(what->dir, r->told, sizeof(r->told)) != 0) {
         r->told[0] = '\0';
     }
     r->argv[0] = r->program;
     r->argv[1] = r->reason;
-    r->len = len < sizeof(r->line) ? len : sizeof(r->line);
-    memcpy(r->line, line, r->len);
+    r->len = what->len;
+    memcpy(r->line, what->line, r->len);
+    return r;
+}
+
+int r2_hook_start(const struct r2_hook_run *what)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+    pthread_t thread;
+    struct run *r;
+    int rc;
+
+    if (what->len > R2_HOOK_LINE || strlen(what->program) >= sizeof(r->program)) {
+        return E2BIG;
+    }
+    r = run_make(what);
+    if (r == NULL) {
+        return ENOMEM;
+    }
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);

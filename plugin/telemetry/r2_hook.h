@@ -26,16 +26,34 @@ int r2_hook_told(const char *text, size_t *len, uint64_t now, const char *key,
                  char out[R2_HOOK_TOLD]);
 
 /*
- * Runs @program REASON with @line on its standard input and the environment of this process, less
- * LD_PRELOAD; its output is the process's. On a thread of its own, which ends when the program has
- * begun; why it has not is a WARN. @dir: of the file by which the processes of a host agree on one
- * of them (r2_hook_path); "": no file, each runs it. @key: as above. 0, or errno: no thread, no
- * memory. Any thread; does not block, but for the making of a thread.
+ * The environment of this process as it is now, less LD_PRELOAD. At init, as all reading of it: the
+ * job may change it later, on another thread. NULL: no memory. The caller frees it.
  */
-int r2_hook_run(const char *program, const char *reason, const char *line, size_t len,
-                const char *dir, const char *key);
+struct r2_hook_env;
+struct r2_hook_env *r2_hook_env_copy(void);
 
-/* The file of r2_hook_run. 0, or -1 when it does not fit. */
+/* What is run, for what, and what it reads. Texts hold for the call. */
+struct r2_hook_run {
+    const char *program, *reason; /* PROGRAM REASON */
+    const char *line;             /* on its standard input */
+    size_t len;                   /* bytes, at most R2_HOOK_LINE */
+    const char *dir; /* of the file by which the processes of a host agree on one of them
+                        (r2_hook_path); "": no file, each runs it */
+    const char *key; /* as above */
+    const struct r2_hook_env *env; /* NULL: none */
+};
+#define R2_HOOK_LINE                                                                               \
+    4096 /* an empty pipe takes that at once, whatever its user's limits: a page                   \
+          */
+
+/*
+ * On a thread of its own, which ends when the program has begun; why it has not is a WARN. Its
+ * output is the process's. 0, or errno: no thread, no memory, too long a text. Any thread; does not
+ * block, but for the making of a thread.
+ */
+int r2_hook_start(const struct r2_hook_run *what);
+
+/* The file of r2_hook_start. 0, or -1 when it does not fit. */
 int r2_hook_path(const char *dir, char *out, size_t len);
 
 #endif

@@ -191,7 +191,7 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
         free(r);
         return;
     }
-    r2_report_advise_check(&inst->cfg);
+    r2_report_advise_open(r);
     for (int i = 0; i < inst->nics.count; i++) {
         r->nic[i].state = ib_nic_state_get(&inst->nics.nic[i]);
         r->nic[i].since = r->start;
@@ -242,6 +242,7 @@ void r2_report_free(struct r2_inst *inst)
     if (r) {
         r2_event_file_close(&r->events);
         r2_stat_remove(r->stat);
+        free(r->env);
         free(r);
     }
 }

@@ -2,7 +2,7 @@
  * What happens in this process, made known: the statistics file and the events
  * (docs/diagnosis.md, docs/events.md). Service thread, unless said otherwise; nothing waits but
  * for a local file system. Without a run directory, or with both switched off, all of it does
- * nothing.
+ * nothing, but where NCCL_R2_ON_EVENT names a program.
  */
 #ifndef R2_REPORT_H
 #define R2_REPORT_H

@@ -45,8 +45,8 @@ static void advise(struct r2_report *r, const char *reason, const char *peer, co
 {
     const char *program = r->inst->cfg.on_event;
     struct r2_event e = r2_event_empty;
-    char line[R2_EVENT_LINE], key[64];
-    size_t n;
+    char line[R2_HOOK_LINE], key[64];
+    struct r2_hook_run run;
     int rc;
 
     e.kind = R2_EVENT_CHECKPOINT;
@@ -59,9 +59,15 @@ static void advise(struct r2_report *r, const char *reason, const char *peer, co
     if (program[0] != '/' || !r->inst->env.threads) {
         return;
     }
-    n = r2_event_line(line, sizeof(line), &r->src, &e, r->seq);
     key_make(r, reason, key, sizeof(key));
-    rc = r2_hook_run(program, reason, line, n, r->inst->share.run_dir, key);
+    run = (struct r2_hook_run){.program = program,
+                               .reason = reason,
+                               .line = line,
+                               .len = r2_event_line(line, sizeof(line), &r->src, &e, r->seq),
+                               .dir = r->inst->share.run_dir,
+                               .key = key,
+                               .env = r->env};
+    rc = r2_hook_start(&run);
     if (rc != 0) {
         R2_WARN("NCCL_R2_ON_EVENT=%s cannot be run: %s", program, strerror(rc));
     }
@@ -93,8 +99,13 @@ void r2_report_advise_hang(struct r2_report *r, const char *host, int over, uint
     }
 }
 
-void r2_report_advise_check(const struct r2_config *cfg)
+void r2_report_advise_open(struct r2_report *r)
 {
+    const struct r2_config *cfg = &r->inst->cfg;
+
+    if (cfg->on_event[0] == '/') {
+        r->env = r2_hook_env_copy();
+    }
     if (cfg->on_event[0] && cfg->on_event[0] != '/') {
         R2_WARN("NCCL_R2_ON_EVENT=%s is not an absolute path: it is not run", cfg->on_event);
     } else if (cfg->on_event[0] && access(cfg->on_event, X_OK) != 0) {

@@ -68,6 +68,7 @@ struct r2_report {
     struct r2_report_nic nic[IB_MAX_NICS];
     struct r2_report_advice advice[R2_ADVICE_REASONS];
     int had_more;                        /* than one NIC that is usable */
+    struct r2_hook_env *env;             /* for NCCL_R2_ON_EVENT; NULL: none */
     uint64_t record[R2_STAT_CONNS / 64]; /* records in use */
     uint32_t records;                    /* up to which */
     int changed;
@@ -122,8 +123,8 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c);
  * @host holds the job up (@over: does not any more). */
 void r2_report_advise_nics(struct r2_report *r, uint64_t now);
 void r2_report_advise_hang(struct r2_report *r, const char *host, int over, uint64_t now);
-/* At init: a WARN where NCCL_R2_ON_EVENT cannot be run. */
-void r2_report_advise_check(const struct r2_config *cfg);
+/* At init: what NCCL_R2_ON_EVENT needs; a WARN where it cannot be run. */
+void r2_report_advise_open(struct r2_report *r);
 
 /* r2_report_rows.c */
 uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */

@@ -85,7 +85,7 @@ wanted "healthy" && {
     was_right "healthy" && if [ "$(lines)" = 0 ] && [ ! -s "$log/saved" ]; then ok "healthy: nothing"; else bad "healthy" "$(lines) lines, $(saved)"; fi
 }
 wanted "NIC fails" && {
-    NCCL_R2_HANG_AFTER=2000 perf --duration 6s --fault '500ms:h1:n1 blackhole' --fault '2s:h2:n1 down' \
+    NCCL_R2_STATS=off NCCL_R2_EVENT_FILE=off NCCL_R2_HANG_AFTER=2000 perf --duration 6s --fault '500ms:h1:n1 blackhole' --fault '2s:h2:n1 down' \
         --fault-cmd "$(once 2100ms "[ \$(grep -c last-nic $log/saved) -ge 2 ]")" --after 1s
     if was_right "NIC fails"; then
         if [ "$(lines)" != 0 ]; then

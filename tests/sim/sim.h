@@ -433,6 +433,13 @@ void sim_switch_judge(struct sim_proc *p, const char *msg);
 
 void sim_quarantine_watch(struct sim *s);
 
+#define HANG_FAULTS (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
+void sim_hang_draw(struct sim_params *p, struct fab_rng *r);
+void sim_idle_draw(struct sim_params *p, struct fab_rng *r);
+void sim_unheard_draw(struct sim_params *p, struct fab_rng *r);
+void sim_deaf_draw(struct sim_params *p, struct fab_rng *r);
+void sim_deaf_short_draw(struct sim_params *p, struct fab_rng *r);
+
 /* ---- which part broke ---- */
 
 void sim_locate_draw(struct sim_params *p, struct fab_rng *r);

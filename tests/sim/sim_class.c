@@ -15,7 +15,6 @@
     (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) |  \
      SIM_F(SIM_F_CALL_ERROR) | SIM_F(SIM_F_SEND_ERROR) | SIM_F(SIM_F_QP_ERROR) |                   \
      SIM_F(SIM_F_GID_CHANGE))
-#define HANG_FAULTS (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
 #define GREY_FAULTS                                                                                \
     (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_CORRUPT) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) |            \
      SIM_F(SIM_F_RATE))
@@ -148,39 +147,6 @@ static void draw_stuck(struct sim_params *p, struct fab_rng *r)
     p->spread = sim_pct(r, 30);
     p->stall_ms = 1500; /* per fault: twice T_stuck or the RC time-out, and as long again where the
                            probe is stuck, too */
-}
-
-/* A receiver that cannot fence: what its NIC has taken lands when it pleases, long after the replay
- * if the bus is quick. */
-static void draw_hang(struct sim_params *p, struct fab_rng *r)
-{
-    p->faults = (int)sim_pick(r, 1, 2);
-    p->fault_mask = HANG_FAULTS | (sim_pct(r, 50) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) : 0);
-    p->fab.hang_modify_fails_ppm = (uint32_t)fab_rng_upto(r, 900000);
-    p->fab.ghost_ppm = sim_pct(r, 60) ? 0 : (uint32_t)fab_rng_upto(r, 300000);
-    p->fab.ghost_ns = 25 * SIM_MS;
-    p->fab.nic.dead_dma_ns = sim_pick(r, SIM_MS, 8 * SIM_MS);
-    p->fab.dma_ns = sim_pct(r, 30) ? p->fab.dma_ns : 5 * SIM_MS;
-    p->msgs = p->msgs < 50 ? 50 : p->msgs;
-    p->max_slots = (int)sim_pick(r, 1, 6);
-    p->max_group = (int)sim_pick(r, 1, 3);
-    p->ops = 1;
-    p->t_fence_ms = 2;
-    p->oob_max_ns = sim_pct(r, 70) ? 30 * SIM_US : p->oob_max_ns;
-    p->service = (struct sim_delay){5 * SIM_US, SIM_MS, 5000};
-    p->worker = (struct sim_delay){5 * SIM_US, SIM_MS, 5000};
-    if (sim_pct(r, 40)) {
-        /* A call that the driver keeps stops the whole simulation: the transport's patience and
-         * that of the watchdog must outlast several of them, or healthy paths die of what is only
-         * this program's single thread. */
-        p->fab.hang_modify_ns = sim_pick(r, SIM_MS, 8 * SIM_MS);
-        p->ib_timeout = 12;
-        p->ib_retry = 5;
-        p->t_probe_ms = 300;
-        p->t_packet_ms = 300;
-        p->t_dead_ms = 900;
-        p->give_up_ms = 4000;
-    }
 }
 
 /* Late bytes of every sort against buffers that are used again at once. */
@@ -463,7 +429,7 @@ static void draw_qps(struct sim_params *p, struct fab_rng *r)
 static void draw_adaptive(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {
-        draw_ghost, draw_spread, draw_mixed,  draw_return, draw_qps,   draw_hang,
+        draw_ghost, draw_spread, draw_mixed,  draw_return, draw_qps,   sim_hang_draw,
         draw_chain, draw_close,  draw_reborn, draw_drain,  draw_watch, draw_oob};
 
     like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
@@ -514,8 +480,8 @@ static void draw_flushed(struct sim_params *p, struct fab_rng *r)
 static void draw_staged(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {
-        draw_spread, draw_device, draw_hang,  draw_ghost, draw_mixed,    draw_return,
-        draw_reborn, draw_qps,    draw_close, draw_abort, draw_adaptive, draw_drain};
+        draw_spread, draw_device, sim_hang_draw, draw_ghost, draw_mixed,    draw_return,
+        draw_reborn, draw_qps,    draw_close,    draw_abort, draw_adaptive, draw_drain};
     unsigned all;
 
     like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
@@ -525,42 +491,6 @@ static void draw_staged(struct sim_params *p, struct fab_rng *r)
                                  (uint32_t)fab_rng_upto(r, 20000)};
     p->copy_fail_ppm = sim_pct(r, 20) ? 2000 : 0;
     p->no_replay &= p->copy_fail_ppm == 0;
-}
-
-/*
- * NICs that carry nothing die so that nobody can fence them, at one end or at both. Nothing may
- * wait for T_packet or T_dead.
- */
-static void draw_idle(struct sim_params *p, struct fab_rng *r)
-{
-    p->idle_rails = 1;
-    p->faults = (int)sim_pick(r, 1, 3);
-    p->fault_mask = SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_HANG_FATAL);
-    p->both_pct = 50;
-    p->msgs = p->msgs < 50 ? 50 : p->msgs;
-    p->oob_max_ns = sim_pct(r, 50) ? 30 * SIM_US : 100 * SIM_US;
-    p->t_packet_ms = 300;
-    p->t_dead_ms = 900;
-    p->give_up_ms = 4000;
-    p->stall_ms = 60; /* threads that are late, words that wait for them */
-}
-
-/* The same as in hang, where words are lost: the sender's comes when what it is of has been posted
- * again, and has come. */
-static void draw_unheard(struct sim_params *p, struct fab_rng *r)
-{
-    draw_hang(p, r);
-    p->fault_mask = SIM_F(SIM_F_HANG_BACK);
-    p->fab.hang_modify_ns = 0;
-    p->oob_loss_ppm = (uint32_t)sim_pick(r, 200000, 500000);
-    p->give_up_ms = 4000; /* set-up loses as many */
-    p->t_packet_ms = 150;
-    p->t_dead_ms = 450;
-    p->oob_reorder_ppm = (uint32_t)fab_rng_upto(r, 300000);
-    p->oob_max_ns = sim_pct(r, 50) ? 30 * SIM_US : 300 * SIM_US;
-    p->msgs = p->msgs < 100 ? 100 : p->msgs;
-    p->max_slots = (int)sim_pick(r, 1, 3);
-    p->max_group = 1;
 }
 
 /* Several ways between the NICs of a rail, which fail alone: RC says nothing, or late. */
@@ -578,44 +508,7 @@ static void draw_ways(struct sim_params *p, struct fab_rng *r)
     p->ports_differ = sim_pct(r, 40);
 }
 
-uint64_t sim_rc_ns(const struct sim_params *p)
-{
-    return (4096ull << p->ib_timeout) * (unsigned)(p->ib_retry + 1);
-}
-
-/*
- * Drivers that answer nothing, at both ends as a rule, while queue pairs repeat by themselves: only
- * time ends the holds, and it is as long as the repetition.
- */
-static void draw_deaf(struct sim_params *p, struct fab_rng *r)
-{
-    p->faults = (int)sim_pick(r, 1, 2);
-    p->fault_mask = SIM_F(SIM_F_DEAF);
-    p->both_pct = 80;
-    p->chain_ns = 200 * SIM_US;
-    p->msgs = p->msgs < 80 ? 80 : p->msgs;
-    p->max_slots = (int)sim_pick(r, 1, 4);
-    p->max_group = (int)sim_pick(r, 1, 2);
-    p->ops = 1;
-    p->ib_timeout = (int)sim_pick(r, 11, 13);
-    p->ib_retry = (int)sim_pick(r, 3, 7);
-    p->t_fence_ms = 2;
-    p->t_dead_ms = (int)(sim_rc_ns(p) / SIM_MS) + p->t_packet_ms + 1;
-    p->give_up_ms = 4000;
-    p->stall_ms = p->faults * (p->t_dead_ms + 1000);
-    p->oob_loss_ppm = sim_pct(r, 20) ? (uint32_t)sim_pick(r, 100000, 500000) : 0;
-    if (sim_pct(r, 40)) { /* words that come when time has ended a hold */
-        p->fault_mask |= SIM_F(SIM_F_OOB_OUTAGE);
-        p->faults += 2;
-        p->chain_pct = 90;
-    }
-    if (sim_pct(r, 30)) {
-        p->want = SIM_WANT_PEER;
-        p->abort = 1;
-    }
-}
-
-#define BY_NAME 6 /* at the end: those that no turn comes to */
+#define BY_NAME 7 /* at the end: those that no turn comes to */
 
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN",
@@ -629,7 +522,7 @@ const struct sim_class sim_classes[] = {
      draw_watch},
     {"stuck", "queue pairs that send and complete nothing any more, without a word", draw_stuck},
     {"device", "device fatal, removed, queue pairs in error", draw_device},
-    {"hang", "driver hangs: soft fences, holds, bytes that land late", draw_hang},
+    {"hang", "driver hangs: soft fences, holds, bytes that land late", sim_hang_draw},
     {"ghost", "packets and DMA held back against small windows", draw_ghost},
     {"chain", "all NICs but one, in a row or together", draw_chain},
     {"connect", "faults while connections are made, NICs dead at start", draw_connect},
@@ -662,10 +555,11 @@ const struct sim_class sim_classes[] = {
      draw_staged},
     {"inband", "out-of-band channels lost for good, with faults: control messages over NICs",
      draw_inband},
-    {"idle", "NICs that carry nothing die and cannot be fenced: nothing waits for it", draw_idle},
+    {"idle", "NICs that carry nothing die and cannot be fenced: nothing waits for it",
+     sim_idle_draw},
     {"deaf", "drivers that refuse all calls at both ends, while the NICs go on repeating",
-     draw_deaf},
-    {"unheard", "driver hangs, soft fences, words that are lost and come late", draw_unheard},
+     sim_deaf_draw},
+    {"unheard", "driver hangs, soft fences, words that are lost and come late", sim_unheard_draw},
     {"ways", "several ways between two NICs, one of which is silent or loses packets", draw_ways},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
@@ -678,6 +572,8 @@ const struct sim_class sim_classes[] = {
     {"locate-cross", "the same on three hosts whose rails reach each other (by name only)",
      sim_locate_cross_draw},
     {"locate2-cross", "the same on two such hosts (by name only)", sim_locate_two_cross_draw},
+    {"deaf-short", "deaf, with a T_dead that RC outlasts: wrong bytes (by name only)",
+     sim_deaf_short_draw},
 };
 _Static_assert(sizeof(sim_classes) / sizeof(sim_classes[0]) <= SIM_MAX_CLASSES,
                "sums have a row for each class");

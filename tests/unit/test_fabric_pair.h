@@ -352,4 +352,12 @@ static inline int pair_main(Suite *s)
     return failed != 0;
 }
 
+static inline enum ibv_port_state pair_port_state(struct pair *p, int i)
+{
+    struct ibv_port_attr a;
+
+    ck_assert_int_eq(p->v.query_port(p->s[i].ctx, 1, &a), 0);
+    return a.state;
+}
+
 #endif

@@ -70,25 +70,17 @@ START_TEST(parse_bad)
 }
 END_TEST
 
-static enum ibv_port_state port_state(struct pair *p, int i)
-{
-    struct ibv_port_attr a;
-
-    ck_assert_int_eq(p->v.query_port(p->s[i].ctx, 1, &a), 0);
-    return a.state;
-}
-
 START_TEST(down_and_up)
 {
     struct pair_cfg c = {.timeout = 8, .retry = 2};
     struct pair p;
 
     pair_open(&p, &c);
-    ck_assert_int_eq(port_state(&p, 1), IBV_PORT_ACTIVE);
+    ck_assert_int_eq(pair_port_state(&p, 1), IBV_PORT_ACTIVE);
     pair_fault(&p, "h1:n0 down");
     pair_fault(&p, "h1:n0 down"); /* no second event */
-    ck_assert_int_eq(port_state(&p, 1), IBV_PORT_DOWN);
-    ck_assert_int_eq(port_state(&p, 0), IBV_PORT_ACTIVE);
+    ck_assert_int_eq(pair_port_state(&p, 1), IBV_PORT_DOWN);
+    ck_assert_int_eq(pair_port_state(&p, 0), IBV_PORT_ACTIVE);
     pair_expect_event(&p, 1, IBV_EVENT_PORT_ERR);
     pair_expect_no_event(&p, 1);
     pair_expect_no_event(&p, 0);
@@ -101,7 +93,7 @@ START_TEST(down_and_up)
     pair_fault(&p, "h1:n0 blackhole");
     pair_fault(&p, "h1:n0 up");
     pair_expect_event(&p, 1, IBV_EVENT_PORT_ACTIVE);
-    ck_assert_int_eq(port_state(&p, 1), IBV_PORT_ACTIVE);
+    ck_assert_int_eq(pair_port_state(&p, 1), IBV_PORT_ACTIVE);
     ck_assert_uint_eq(fab_inproc_nic(p.f, 1, 0)->link.blackhole_rx, 0);
     ck_assert_uint_eq(pair_cnt(&p, 1)->faults[FAB_FAULT_DOWN], 2);
     pair_close(&p);
@@ -208,128 +200,6 @@ START_TEST(rated_link_is_accurate)
         p.v.destroy_qp(from[i]);
         p.v.destroy_qp(to[i]);
     }
-    pair_close(&p);
-}
-END_TEST
-
-/* Everything succeeds, nothing moves; on unhang it goes on. */
-START_TEST(hang)
-{
-    struct pair p;
-
-    pair_open(&p, NULL);
-    pair_fault(&p, "h0:n0 hang");
-    ck_assert_int_eq(pair_recv(&p, 0, 7, 0, 8), 0);
-    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
-    ck_assert_int_eq(port_state(&p, 0), IBV_PORT_ACTIVE);
-    pair_run(&p);
-    pair_expect_none(&p, 0);
-    pair_expect_no_event(&p, 0);
-    if (_i) {
-        ck_assert_int_eq(pair_to_state(&p, p.s[0].qp, IBV_QPS_ERR), 0);
-        pair_run(&p);
-        pair_expect_none(&p, 0); /* not even the flush */
-    }
-    pair_fault(&p, _i == 2 ? "h0:n0 restore" : "h0:n0 unhang");
-    pair_run(&p);
-    if (_i) {
-        pair_expect(&p, 0, 7, IBV_WC_WR_FLUSH_ERR);
-    }
-    pair_expect(&p, 0, 1, _i ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
-    pair_close(&p);
-}
-END_TEST
-
-/* Data accepted before a hang lands after it, also when the queue pair was destroyed meanwhile:
- * destroy proves nothing.
- */
-START_TEST(hang_keeps_accepted_data)
-{
-    struct pair_cfg c = {.opts = {.dma_ns = 50 * PAIR_US}};
-    uint64_t landed = 0;
-    struct pair p;
-
-    for (uint64_t seed = 0; seed < 10; seed++) {
-        c.seed = seed;
-        pair_open(&p, &c);
-        memset(p.s[0].buf, 1, 8);
-        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
-        pair_run_for(&p, 3 * PAIR_US);
-        pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
-        pair_fault(&p, "h1:n0 hang");
-        pair_run(&p);
-        ck_assert_int_eq(p.v.destroy_qp(p.s[1].qp), 0);
-        p.s[1].qp = NULL;
-        landed += p.s[1].buf[0] == 0;
-        pair_fault(&p, "h1:n0 unhang");
-        pair_run(&p);
-        ck_assert_uint_eq(p.s[1].buf[0], 1);
-        pair_close(&p);
-    }
-    ck_assert_uint_gt(landed, 5);
-}
-END_TEST
-
-/* What comes while a device hangs waits in the switch, where that pauses; else it is lost, and RC
- * repeats it. */
-START_TEST(hang_pauses_what_arrives)
-{
-    struct pair_cfg c = {.timeout = 22, .opts = {.nic = {.pauses = _i != 0}}};
-    struct pair p;
-
-    pair_open(&p, &c);
-    memset(p.s[0].buf, 1, 8);
-    pair_fault(&p, "h1:n0 hang");
-    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
-    pair_run_for(&p, 10 * PAIR_MS);
-    ck_assert_uint_eq(p.s[1].buf[0], 0);
-    ck_assert_uint_eq(pair_cnt(&p, 1)->rx_paused, (unsigned)_i);
-    ck_assert_uint_eq(pair_cnt(&p, 1)->rx_hung, !_i);
-    pair_fault(&p, "h1:n0 unhang");
-    pair_run_for(&p, 10 * PAIR_MS);
-    ck_assert_uint_eq(p.s[1].buf[0], (unsigned)_i);
-    if (_i) {
-        pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
-        pair_fault(&p, "h1:n0 hang"); /* closed with something that waits */
-        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 2, 0, 0, 8, IBV_SEND_SIGNALED), 0);
-        pair_run_for(&p, 10 * PAIR_MS);
-    }
-    pair_close(&p);
-}
-END_TEST
-
-/* A device's time stands still with it: what has 100 us to go has that behind the hang. */
-START_TEST(hang_is_no_time)
-{
-    struct pair_cfg c = {.opts = {.nic = {.linger_ns = PAIR_MS}}};
-    struct pair p;
-
-    pair_open(&p, &c);
-    pair_fault(&p, "h1:n0 provider ionic");
-    memset(p.s[0].buf, 1, 8);
-    ck_assert_int_eq(pair_to_state(&p, p.s[1].qp, IBV_QPS_ERR), 0);
-    pair_fault(&p, "h1:n0 hang");
-    pair_run_for(&p, 10 * PAIR_MS);
-    pair_fault(&p, "h1:n0 unhang");
-    pair_run_for(&p, (_i ? 1100 : 900) * PAIR_US);
-    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
-    pair_run_for(&p, 50 * PAIR_US);
-    ck_assert_uint_eq(p.s[1].buf[0], (unsigned)!_i);
-    pair_close(&p);
-}
-END_TEST
-
-START_TEST(hang_holds_modify)
-{
-    struct pair_cfg c = {
-        .opts = {.hang_modify_ns = 60000 * PAIR_MS, .hang_modify_fails_ppm = 1000000}};
-    struct pair p;
-
-    pair_open(&p, &c);
-    pair_fault(&p, "h0:n0 hang");
-    ck_assert_int_eq(pair_to_state(&p, p.s[0].qp, IBV_QPS_ERR), ETIMEDOUT);
-    ck_assert_uint_ge(fab_inproc_now(p.f), 60000 * PAIR_MS);
-    ck_assert_int_eq(fab_ibv_qp(p.s[0].qp)->state, IBV_QPS_RTS);
     pair_close(&p);
 }
 END_TEST
@@ -708,11 +578,6 @@ int main(void)
     tcase_add_loop_test(t, one_way_blackholes, 0, 2);
     tcase_add_test(t, delay);
     tcase_add_loop_test(t, rated_link_is_accurate, 0, 4);
-    tcase_add_loop_test(t, hang, 0, 3);
-    tcase_add_test(t, hang_keeps_accepted_data);
-    tcase_add_loop_test(t, hang_pauses_what_arrives, 0, 2);
-    tcase_add_loop_test(t, hang_is_no_time, 0, 2);
-    tcase_add_test(t, hang_holds_modify);
     tcase_add_loop_test(t, fatal_and_remove, 0, 3);
     tcase_add_test(t, removed_in_the_end);
     tcase_add_test(t, calls_fail_for_a_while);

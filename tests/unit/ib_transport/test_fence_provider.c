@@ -23,7 +23,7 @@ static void provider(int host, const char *kind)
 
 static void begin(const char *at_s, const char *at_r)
 {
-    race_nic = (struct fab_nic_cfg){.linger_ns = 5 * RIG_MS};
+    race_nic.linger_ns = 5 * RIG_MS;
     start(2, (const char *[]){"NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100", NULL});
     provider(0, at_s);
     provider(1, at_r);
@@ -202,6 +202,7 @@ START_TEST(a_device_may_hang_after_its_answer)
 {
     uint64_t back;
 
+    race_nic = (struct fab_nic_cfg){.pauses = true};
     begin("plain", kinds[2 + _i]);
     rig->side[1].inst->cfg.t_packet_ms = 5000; /* the way of P18 (b) would be the shorter one */
     recv_burst(N, SIZE);
@@ -221,6 +222,7 @@ START_TEST(a_device_may_hang_after_its_answer)
     fire("h1:n0 unhang");
     back = rig_now(rig);
     finish(N, 2 * RIG_S);
+    ck_assert_uint_ge(counters(1, 0)->lingered, N);     /* it had them in hand */
     ck_assert_uint_ge(rig_now(rig) - back, 9 * RIG_MS); /* half of T_pcie behind the answer */
     ck_assert_uint_le(rig_now(rig) - back, 1100 * RIG_MS);
     wait_returned(0, 2);

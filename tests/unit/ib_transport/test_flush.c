@@ -448,6 +448,28 @@ START_TEST(a_fence_holds_open_gpu_receives)
 }
 END_TEST
 
+/* An abort, whose memory may be somebody else's at once, waits for as long (P27). */
+START_TEST(an_abort_waits_for_what_a_fence_holds)
+{
+    struct r2_req *r, *s = NULL;
+
+    create(2, "auto");
+    open_conn(_i ? IB_PTR_HOST : IB_PTR_CUDA);
+    r = post_recv(0, MB);
+    duo_fault(&d, "h0:n1 delay 5ms");
+    post_send(0, MB, &s);
+    duo_fault(&d, "h1:n1 down");
+    while (rx->fo.path[1].state != FO_FENCED) {
+        duo_run(&d, 10000);
+    }
+    ck_assert_int_eq(rx->fo.path[1].fence.stage, IB_FENCE_HARD);
+    ck_assert_uint_eq(fo_unhalted(&rx->fo), _i ? 1 : 3);
+    wait_both(r, s);
+    ck_assert_uint_eq(fo_unhalted(&rx->fo), 1); /* path 0 is up */
+    finish();
+}
+END_TEST
+
 START_TEST(a_fence_holds_no_host_receive)
 {
     create(2, "auto");
@@ -582,6 +604,7 @@ int main(void)
     tcase_add_test(t, as_many_as_receives);
     tcase_add_test(t, a_buffer_that_is_not_registered_there);
     tcase_add_test(t, a_fence_holds_open_gpu_receives);
+    tcase_add_loop_test(t, an_abort_waits_for_what_a_fence_holds, 0, 2);
     tcase_add_loop_test(t, a_fence_holds_no_host_receive, 0, 2);
     tcase_add_test(t, a_fence_of_an_idle_path_holds_none);
     tcase_add_test(t, a_nic_without_lane_carries_no_gpu_memory);

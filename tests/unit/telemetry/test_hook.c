@@ -24,6 +24,18 @@
 
 static char dir[64], program[96], report[96];
 static volatile sig_atomic_t children;
+static struct r2_hook_env *env;
+
+static int run(const char *path, const char *reason, const char *where, const char *key)
+{
+    return r2_hook_start(&(struct r2_hook_run){.program = path,
+                                               .reason = reason,
+                                               .line = LINE,
+                                               .len = strlen(LINE),
+                                               .dir = where,
+                                               .key = key,
+                                               .env = env});
+}
 
 /* --- who has been told --- */
 
@@ -225,8 +237,12 @@ START_TEST(the_job_notices_nothing)
     if (_i) {
         close(0); /* a job without its standard input */
     }
-    ck_assert_int_eq(r2_hook_run(program, "last-nic", LINE, strlen(LINE), "", "k"), 0);
+    env = r2_hook_env_copy();
+    ck_assert_ptr_nonnull(env);
     setenv("R2_HOOK_TEST", "changed meanwhile", 1);
+    ck_assert_int_eq(run(program, "last-nic", "", "k"), 0);
+    free(env);
+    env = NULL;
     text = report_read();
     ck_assert_str_eq(field(text, 0), "1 last-nic");
     ck_assert_str_eq(field(text, 1), "{\"kind\":\"checkpoint\"}");
@@ -255,9 +271,8 @@ START_TEST(one_of_a_host)
     ssize_t n;
 
     for (int i = 0; i < 16; i++) {
-        ck_assert_int_eq(r2_hook_run(program, i % 2 ? "hang" : "last-nic", LINE, strlen(LINE), dir,
-                                     i % 2 ? "hang:1" : "last-nic:1"),
-                         0);
+        ck_assert_int_eq(
+            run(program, i % 2 ? "hang" : "last-nic", dir, i % 2 ? "hang:1" : "last-nic:1"), 0);
     }
     threads_end(had);
     for (size_t len = 0; len == 0 || memchr(text, '\n', len) == memrchr(text, '\n', len);
@@ -268,7 +283,7 @@ START_TEST(one_of_a_host)
     }
     ck_assert_ptr_nonnull(strstr(text, "1 hang|"));
     ck_assert_ptr_nonnull(strstr(text, "1 last-nic|"));
-    ck_assert_int_eq(r2_hook_run(program, "third", LINE, strlen(LINE), dir, "third:1"), 0);
+    ck_assert_int_eq(run(program, "third", dir, "third:1"), 0);
     n = read(keep, text,
              sizeof(text) - 1); /* what a third one of the others would have come before */
     ck_assert_int_gt(n, 0);
@@ -294,7 +309,7 @@ START_TEST(why_it_cannot_be_run)
 
     r2_log_sink_set(sink);
     snprintf(path, sizeof(path), _i ? "%s" : "%s/none", dir);
-    ck_assert_int_eq(r2_hook_run(path, "hang", LINE, strlen(LINE), dir, "k"), 0);
+    ck_assert_int_eq(run(path, "hang", dir, "k"), 0);
     threads_end(had);
     r2_log_flush();
     snprintf(expect, sizeof(expect), "NCCL_R2_ON_EVENT=%s cannot be run: %s", path,
@@ -304,8 +319,49 @@ START_TEST(why_it_cannot_be_run)
 }
 END_TEST
 
+/* What the processes agree by is no file of ours: said, and run all the same. */
+START_TEST(a_file_that_is_not_ours)
+{
+    unsigned had = threads();
+    char path[160];
+
+    r2_log_sink_set(sink);
+    ck_assert_int_eq(r2_hook_path(dir, path, sizeof(path)), 0);
+    ck_assert_int_eq(symlink("/nowhere", path), 0);
+    ck_assert_int_eq(run(program, "hang", dir, "k"), 0);
+    ck_assert_str_eq(field(report_read(), 0), "1 hang");
+    threads_end(had);
+    r2_log_flush();
+    ck_assert_msg(strstr(last, "other processes of this host may run it, too") != NULL, "%s", last);
+    ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
+START_TEST(what_is_too_long)
+{
+    static char text[R2_HOOK_LINE + 1];
+    struct r2_hook_run r = {.program = program,
+                            .reason = "hang",
+                            .line = text,
+                            .len = sizeof(text),
+                            .dir = "",
+                            .key = "k"};
+    char path[600];
+
+    ck_assert_int_eq(r2_hook_start(&r), E2BIG);
+    memset(path, 'x', sizeof(path));
+    path[sizeof(path) - 1] = '\0';
+    r.len = 0;
+    r.program = path;
+    ck_assert_int_eq(r2_hook_start(&r), E2BIG);
+    ck_assert_int_eq(r2_hook_path(path, last, sizeof(path)), -1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, a_file_that_is_not_ours);
+    tcase_add_test(t, what_is_too_long);
     tcase_add_test(t, once_in_a_while);
     tcase_add_test(t, what_is_no_such_line_is_left_out);
     tcase_add_test(t, the_oldest_go_where_there_is_no_room);

@@ -411,6 +411,25 @@ START_TEST(an_only_nic_asks_for_none)
 }
 END_TEST
 
+/* What cannot be run is said at the start, and the event comes all the same: also where nothing
+ * else of a report is wanted. */
+START_TEST(a_program_that_cannot_be_run)
+{
+    static const char *const option[] = {"NCCL_R2_ON_EVENT=relative", "NCCL_R2_ON_EVENT=/no/where"};
+    static const char *const why[] = {"NCCL_R2_ON_EVENT=relative is not an absolute path",
+                                      "NCCL_R2_ON_EVENT=/no/where: No such file or directory"};
+
+    begin(2, (const char *[]){option[_i], "NCCL_R2_STATS=off", NULL});
+    messages(4);
+    ck_assert_msg(strstr(rig->last_warn[0], why[_i]) != NULL, "%s", rig->last_warn[0]);
+    rig_fault(rig, "*:n0 down");
+    messages(4);
+    rig_run(rig, RIG_S);
+    ck_assert_uint_eq(checkpoints("\"last-nic\""), 2);
+    end();
+}
+END_TEST
+
 static void held_up(int severity, const char *how)
 {
     struct r2_cause cause = {.code = "R2-H01",
@@ -606,6 +625,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, a_slow_process_is_no_stall, 0, 2);
     tcase_add_test(t, the_last_nic_asks_for_a_checkpoint);
     tcase_add_test(t, an_only_nic_asks_for_none);
+    tcase_add_loop_test(t, a_program_that_cannot_be_run, 0, 2);
     tcase_add_test(t, who_is_held_up_asks_for_a_checkpoint);
     tcase_add_test(t, a_connection_that_is_given_up);
     tcase_add_test(t, a_drain_is_no_fault);

@@ -13,6 +13,7 @@
 #include "r2_config_names.h"
 #include "r2_fnv.h"
 #include "r2_log.h"
+#include "r2_time.h"
 
 #define OURS "NCCL_R2_"
 
@@ -469,6 +470,15 @@ void r2_config_log(const struct r2_config *cfg)
 static uint32_t hash_text(uint32_t h, const char *text)
 {
     return r2_fnv_add(h, text, strlen(text));
+}
+
+uint64_t r2_config_dead_ns(const struct r2_config *cfg)
+{
+    if (cfg->t_dead_ms >= 0) {
+        return R2_MS(cfg->t_dead_ms);
+    }
+    return 4 * (4096ull << cfg->ib_timeout) * (unsigned)(cfg->ib_retry_cnt + 1) +
+           R2_MS(cfg->t_packet_ms);
 }
 
 uint32_t r2_config_digest(const struct r2_config *cfg)

@@ -179,7 +179,7 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
     /* R counts from the word that S stopped: until then S may have gone on posting, however long
      * ago our own incarnation ended */
     uint64_t dead = (fc->rx && fp->stopped_at > fp->down_since ? fp->stopped_at : fp->down_since) +
-                    R2_MS(fo_cfg(fc)->t_dead_ms);
+                    r2_config_dead_ns(fo_cfg(fc));
 
     if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD &&
         (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {

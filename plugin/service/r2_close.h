@@ -18,7 +18,7 @@ struct r2_close_conn {
  * back: T_dead, at most 5 s. */
 static inline uint64_t r2_close_patience(const struct r2_config *cfg)
 {
-    uint64_t most = 5000000000ull, dead = (uint64_t)cfg->t_dead_ms * 1000000;
+    uint64_t most = 5000000000ull, dead = r2_config_dead_ns(cfg);
 
     return dead < most ? dead : most;
 }

@@ -168,7 +168,7 @@ sources() {
 run 0 "sources: diff" sources --diff
 has "^NCCL_R2_GIVE_UP=30000 source=$root/etc/nccl.conf:2 default=60000$"
 has "^NCCL_R2_T_ACK=50 source=$HOME/.nccl.conf:1 default=20$"
-has "^NCCL_R2_T_DEAD=77 source=profile $tmp/profile.conf:2 default=40000$"
+has "^NCCL_R2_T_DEAD=77 source=profile $tmp/profile.conf:2 default=-1$"
 has "^NCCL_R2_LINGER=1000 source=lock.conf $root/etc/nccl-net-r2/lock.conf:2 default=30000$"
 err 'NCCL_R2_FAILOVER=off (environment) overruled by lock.conf: on'
 run 0 "sources: NCCL_CONF_FILE" env NCCL_CONF_FILE="$tmp/profile.conf" "$CONFIG" --root "$root" --diff

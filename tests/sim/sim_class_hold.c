@@ -72,7 +72,9 @@ void sim_unheard_draw(struct sim_params *p, struct fab_rng *r)
 
 uint64_t sim_rc_ns(const struct sim_params *p)
 {
-    return (4096ull << p->ib_timeout) * (unsigned)(p->ib_retry + 1);
+    unsigned slow = p->fab.nic.slow_timer ? p->fab.nic.slow_timer : 1;
+
+    return (4096ull << p->ib_timeout) * (unsigned)(p->ib_retry + 1) * slow;
 }
 
 /*
@@ -90,11 +92,13 @@ void sim_deaf_draw(struct sim_params *p, struct fab_rng *r)
     p->max_group = (int)sim_pick(r, 1, 2);
     p->ops = 1;
     p->ib_timeout = (int)sim_pick(r, 11, 13);
+    p->fab.nic.slow_timer = (uint32_t)sim_pick(r, 1, 4);
     p->ib_retry = (int)sim_pick(r, 3, 7);
     p->t_fence_ms = 2;
-    p->t_dead_ms = (int)(sim_rc_ns(p) / SIM_MS) + p->t_packet_ms + 1;
+    p->t_dead_ms = -1; /* its default */
     p->give_up_ms = 4000;
-    p->stall_ms = p->faults * (p->t_dead_ms + 1000);
+    p->stall_ms = p->faults * ((int)(sim_rc_ns(p) * 4 / p->fab.nic.slow_timer / SIM_MS) +
+                               p->t_packet_ms + 1000);
     p->oob_loss_ppm = sim_pct(r, 20) ? (uint32_t)sim_pick(r, 100000, 500000) : 0;
     if (sim_pct(r, 40)) { /* words that come when time has ended a hold */
         p->fault_mask |= SIM_F(SIM_F_OOB_OUTAGE);

@@ -28,6 +28,9 @@ int fab_nic_init(struct fab_nic *nic, struct fab_engine *eng, int host, int nr,
     if (!nic->cfg.seg_bytes) {
         nic->cfg.seg_bytes = 4096;
     }
+    if (nic->cfg.slow_timer < 1 || nic->cfg.slow_timer > 4) {
+        nic->cfg.slow_timer = 1;
+    }
     if (nic->cfg.window < 4) {
         nic->cfg.window = nic->cfg.window ? 4 : 64;
     }

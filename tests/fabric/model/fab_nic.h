@@ -43,6 +43,8 @@ struct fab_nic_cfg {
     struct fab_ece ece;
     uint32_t seg_bytes;   /* payload per packet [4096]; any multiple of 64 up to 2^20 */
     uint32_t window;      /* packets in flight per queue pair and direction [64] */
+    uint32_t slow_timer;  /* the transport timer runs out after so many times its nominal time, 1 to
+                             4  (IBTA 9.7.6.1.3) [1] */
     bool retry7_forever;  /* retry_cnt 7 means without end, as Soft-RoCE has it [no: 7 retries] */
     uint64_t dead_dma_ns; /* accepted DMA still lands this long after the device died, or, removed,
                              left sysfs [0: nothing does] */

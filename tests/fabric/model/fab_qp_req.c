@@ -21,7 +21,7 @@ static bool psn_before(uint32_t a, uint32_t b)
 
 static uint64_t rto(const struct fab_qp *qp)
 {
-    return fab_timeout_ns(qp->attr.timeout);
+    return fab_timeout_ns(qp->attr.timeout) * qp->nic->cfg.slow_timer;
 }
 
 static void timer_stop(struct fab_qp *qp)

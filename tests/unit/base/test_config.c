@@ -93,7 +93,7 @@ START_TEST(defaults)
 {
     load();
     ck_assert_int_eq(cfg.failover, 1);
-    ck_assert_int_eq(cfg.t_dead_ms, 40000);
+    ck_assert_int_eq(cfg.t_dead_ms, -1);
     ck_assert_int_eq(cfg.ack, R2_ACK_E2E);
     ck_assert_int_eq(cfg.ib_gid_index, -1);
     ck_assert_int_eq(cfg.ib_disable, 0);
@@ -214,6 +214,23 @@ START_TEST(set_refuses_unknown_and_too_long)
 }
 END_TEST
 
+/* A hold that nothing ends lasts as long as RC may repeat: four times what NCCL_IB_TIMEOUT says,
+ * for each try (IBTA 9.7.6.1.3), and a packet behind it. */
+START_TEST(a_hold_outlasts_the_transport)
+{
+    load();
+    ck_assert_uint_eq(r2_config_dead_ns(&cfg), 4 * 8 * (4096ull << 20) + 2000000000);
+    env[0] = "NCCL_IB_TIMEOUT=31";
+    env[1] = "NCCL_IB_RETRY_CNT=0";
+    env[2] = "NCCL_R2_T_PACKET=5";
+    load();
+    ck_assert_uint_eq(r2_config_dead_ns(&cfg), 4 * (4096ull << 31) + 5000000);
+    env[3] = "NCCL_R2_T_DEAD=0";
+    load();
+    ck_assert_uint_eq(r2_config_dead_ns(&cfg), 0);
+}
+END_TEST
+
 START_TEST(environment_is_read_and_logged)
 {
     env[0] = "NCCL_R2_T_DEAD=77";
@@ -227,7 +244,7 @@ START_TEST(environment_is_read_and_logged)
     ck_assert_str_eq(cfg.error, "");
     ck_assert_str_eq(warns, "");
     ck_assert_str_eq(infos, "NCCL_R2_ACK=cqe source=environment default=e2e\n"
-                            "NCCL_R2_T_DEAD=77 source=environment default=40000\n");
+                            "NCCL_R2_T_DEAD=77 source=environment default=-1\n");
 }
 END_TEST
 
@@ -238,7 +255,7 @@ START_TEST(bad_value_is_kept_as_error)
     load();
     ck_assert_str_eq(
         cfg.error, "NCCL_R2_T_ACK=-4 (environment): expected a whole number from 0 to 1000000 us");
-    ck_assert_int_eq(cfg.t_dead_ms, 40000);
+    ck_assert_int_eq(cfg.t_dead_ms, -1);
     ck_assert_int_eq(cfg.t_ack_us, 20);
     ck_assert_int_eq(warn_count, 2);
     ck_assert_ptr_nonnull(strstr(warns, "NCCL_R2_T_DEAD=soon"));
@@ -312,7 +329,7 @@ START_TEST(lock_beats_environment)
     ck_assert_int_eq(cfg.source[0], R2_SRC_LOCK);
     ck_assert_str_eq(warns, "NCCL_R2_FAILOVER=off (environment) overruled by lock.conf: on\n");
     ck_assert_str_eq(cfg.error, "");
-    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=9000 source=lock.conf default=40000\n"));
+    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=9000 source=lock.conf default=-1\n"));
     ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_FAILOVER=on source=lock.conf default=on\n"));
 }
 END_TEST
@@ -388,7 +405,7 @@ START_TEST(profile_is_weakest)
     ck_assert_str_eq(warns, "NCCL_R2_LINGER=13 (profile) overruled by lock.conf: 14\n");
     ck_assert_ptr_nonnull(
         strstr(infos, "NCCL_R2_T_ACK=12 (profile) overruled by environment: 99\n"));
-    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=11 source=profile default=40000\n"));
+    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=11 source=profile default=-1\n"));
 }
 END_TEST
 
@@ -607,6 +624,7 @@ int main(void)
     tcase_add_test(t, table_is_sound);
     tcase_add_loop_test(t, value_table, 0, sizeof(values) / sizeof(values[0]));
     tcase_add_test(t, set_refuses_unknown_and_too_long);
+    tcase_add_test(t, a_hold_outlasts_the_transport);
     tcase_add_test(t, environment_is_read_and_logged);
     tcase_add_test(t, bad_value_is_kept_as_error);
     tcase_add_test(t, bad_value_of_nccl_is_no_error);

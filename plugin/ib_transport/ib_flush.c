@@ -91,21 +91,24 @@ struct ib_flush *ib_flush_create(struct ib_conn *l, struct ib_workers *workers,
     return f;
 }
 
-void ib_flush_build(struct ib_flush *f, int p)
+int ib_flush_build(struct ib_flush *f, int p)
 {
     struct ib_lane *l = &f->lane[f->lane_of[p]];
 
     if (!nic_wants(f->conn, p) ||
         atomic_load_explicit(&l->state, memory_order_relaxed) != IB_LANE_NONE) {
-        return; /* jobs of one device run one after the other: who built it is through */
+        return 0; /* jobs of one device run one after the other: who built it is through */
     }
     l->rc = ib_lane_make(f, l);
     if (l->rc == 0) {
         atomic_store_explicit(&l->state, IB_LANE_READY,
                               memory_order_release); /* pairs with lane_state */
-    } else {
-        ib_lane_unmake(f, l, 0);
+        return 0;
     }
+    ib_lane_unmake(f, l, 0);
+    /* relaxed: nothing else is read by it. What is not able yet has given S no key for memory of a
+     * GPU, and when it becomes so ib_flush.none has this path */
+    return f->ack && atomic_load_explicit(&f->able, memory_order_relaxed) ? l->rc : 0;
 }
 
 void ib_flush_open(struct ib_flush *f, unsigned up)

@@ -102,10 +102,13 @@ int ib_flush_wanted(const struct ib_conn *l);
 struct ib_flush *ib_flush_create(struct ib_conn *l, struct ib_workers *workers,
                                  void (*notify)(void *arg), void *arg);
 
-/* Builds the lane of path @p's NIC, if it is wanted there and not built already. A failure leaves
- * the NIC without one.
+/*
+ * Builds the lane of path @p's NIC, if it is wanted there and not built already. A failure leaves
+ * the NIC without one, and the path can come up, but for NCCL_R2_ACK=flush where another lane
+ * stands: keys for this NIC may be with S, from before it was known to have no lane, and what comes
+ * by them could not be read before it counts (P34). Then returns errno, 0 otherwise. Blocks.
  */
-void ib_flush_build(struct ib_flush *f, int p);
+int ib_flush_build(struct ib_flush *f, int p);
 
 /* The paths @up have come up, at set-up or later: which of them can carry GPU memory. */
 void ib_flush_open(struct ib_flush *f, unsigned up);

@@ -20,7 +20,7 @@ static void build_run(struct ib_job *job)
     if (b->connect) {
         b->rc = ib_path_connect(&c->conn, path, &b->peer);
         if (b->rc == 0 && c->flush.lane) {
-            ib_flush_build(c->flush.lane, b->p);
+            b->rc = ib_flush_build(c->flush.lane, b->p);
         }
         return;
     }

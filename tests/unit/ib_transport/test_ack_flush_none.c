@@ -24,15 +24,23 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *arg,
     return true_create_cq(ctx, cqe, arg, ch, vector);
 }
 
-static void begin(unsigned nics)
+static void begin_without(unsigned nics, const char *fault)
 {
     race_create(2, (const char *[]){"NCCL_R2_FLUSH=always", "NCCL_R2_ACK=flush",
                                     "NCCL_R2_T_RETURN=20", "NCCL_R2_T_PACKET=10", NULL});
+    if (fault) {
+        rig_fault(rig, fault);
+    }
     refused = nics;
     true_create_cq = rig->side[1].inst->v.create_cq;
     rig->side[1].inst->v.create_cq = create_cq;
     rig_connect(rig, 0, 0);
     race_register();
+}
+
+static void begin(unsigned nics)
+{
+    begin_without(nics, NULL);
 }
 
 static struct ib_flush *flush(void)
@@ -111,8 +119,34 @@ START_TEST(a_lane_comes_with_a_returning_path)
 }
 END_TEST
 
+/* A NIC that was down at the start: S may have keys for it from before it had no lane. */
+START_TEST(a_path_returns_with_its_lane)
+{
+    begin_without(2, "h1:n1 down");
+    for (int i = 0; i < 4; i++) {
+        recv_post(i, 5000);
+    }
+    rig_fault(rig, "h1:n1 up");
+    rig_run(rig, 500 * RIG_MS);
+    ck_assert(is_up(1, 0) && !is_up(1, 1) && inc(1, 1) > 1);
+    for (int i = 0; i < 4; i++) {
+        send_post(i);
+    }
+    finish(4, 10 * RIG_S);
+    refused = 0;
+    for (int i = 0; i < 5000 && !is_up(1, 1); i++) {
+        rig_turn(rig, RIG_MS);
+    }
+    ck_assert(is_up(1, 1));
+    ck_assert_uint_eq(flush()->none, 0);
+    many(16);
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, a_path_returns_with_its_lane);
     tcase_add_test(t, no_lane_at_all);
     tcase_add_test(t, a_lane_comes_with_a_returning_path);
 }

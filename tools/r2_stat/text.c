@@ -249,7 +249,7 @@ static void event_row(const char *host, const struct stat_proc *p, const struct 
 {
     char when[40];
 
-    printf("%s %s%s%" PRId64 " %-8s %s%s%s\n", stat_time(e->when, true, when, sizeof(when)), host,
+    printf("%s %s%s%" PRId64 " %-10s %s%s%s\n", stat_time(e->when, true, when, sizeof(when)), host,
            host[0] ? " " : "", p->v.who.pid, r2_event_kind_name(e->kind), e->code,
            e->code[0] ? " " : "", e->text);
 }

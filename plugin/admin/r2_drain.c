@@ -119,7 +119,7 @@ void r2_drain_poll(struct r2_inst *inst)
         }
         mask |= inst->drain.file[0].nics | inst->drain.file[1].nics;
     }
-    r2_drain_set(inst, mask);
+    r2_drain_set(inst, mask | inst->drain.rehearsed);
     if (inst->drain.nics && ib_mr_cache_refused(inst->mrs) != inst->drain.refused) {
         apply(inst, NULL);
     }

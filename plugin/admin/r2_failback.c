@@ -1,27 +1,16 @@
 #include "r2_failback.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/r2_log.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
 #include "core/r2_visit.h"
-#include "ib_transport/verbs/ib_hca.h"
-
-/* A file of fail-back commands as it was when it was read last. */
-struct r2_failback_file {
-    struct r2_rundir_stamp stamp;
-    uint64_t number[IB_MAX_NICS]; /* of the command that was taken up last; 0: none */
-    int logged;
-    int primed; /* what it held when it was read first was said before anything could fail here */
-};
+#include "r2_commands.h"
 
 int r2_failback_open(struct r2_inst *inst)
 {
-    inst->drain.failback = calloc(2, sizeof(*inst->drain.failback));
+    inst->drain.failback = calloc(1, sizeof(*inst->drain.failback));
     return inst->drain.failback ? 0 : -1;
 }
 
@@ -44,102 +33,10 @@ uint32_t r2_failback_waiting(const struct r2_comm *c)
 
 /* --- commands of the administrator --- */
 
-static int names_nic(const char *name, const struct ib_nic *nic)
-{
-    struct ib_hca_filter f = {0};
-    char list[72], why[160];
-
-    if (strcmp(name, "*") == 0) {
-        return 1;
-    }
-    snprintf(list, sizeof(list), "=%.64s", name);
-    return ib_hca_parse(&f, list, why, sizeof(why)) == 0 &&
-           ib_hca_match(&f, nic->dev_name, nic->port, NULL);
-}
-
-/* NICs about which the commands hold another number than @f knows, which it does then. */
-static uint32_t fresh_commands(const struct r2_inst *inst, struct r2_failback_file *f,
-                               const struct r2_rundir_command *command, int n)
-{
-    uint32_t nics = 0;
-
-    for (int i = 0; i < inst->nics.count; i++) {
-        uint64_t number = 0;
-
-        for (int k = 0; k < n; k++) {
-            if (command[k].number > number && names_nic(command[k].name, &inst->nics.nic[i])) {
-                number = command[k].number;
-            }
-        }
-        if (number != f->number[i]) {
-            nics |= (uint32_t)(number != 0) << i; /* 0: a file that is gone commands nothing */
-            f->number[i] = number;
-        }
-    }
-    return nics;
-}
-
-/* As r2_rundir_failback_parse, with the file named in @why. */
-static int commands_parse(const char *path, const char *text, size_t len,
-                          struct r2_rundir_command *command, char *why, size_t why_len)
-{
-    char reason[128];
-    int n = r2_rundir_failback_parse(text, len, command, reason, sizeof(reason));
-
-    if (n < 0) {
-        snprintf(why, why_len, "%s: %s", path, reason);
-    }
-    return n;
-}
-
-/* What the file says anew; nothing when it is as it was. */
-static uint32_t file_poll(const struct r2_inst *inst, struct r2_failback_file *f, uid_t uid)
-{
-    char path[512], text[R2_RUNDIR_TEXT_MAX + 1], why[700];
-    struct r2_rundir_command command[R2_RUNDIR_NAMES];
-    struct r2_rundir_stamp now;
-    uint32_t nics;
-    size_t len;
-    int rc, n;
-
-    if (r2_rundir_failback_path(inst->share.run_dir, uid, path, sizeof(path)) != 0) {
-        return 0;
-    }
-    r2_rundir_stamp_get(path, &now);
-    if (f->primed && r2_rundir_stamp_same(&now, &f->stamp)) {
-        return 0;
-    }
-    rc = r2_rundir_text(path, uid, text, &len, why, sizeof(why));
-    n = rc == 0 ? commands_parse(path, text, len, command, why, sizeof(why)) : -1;
-    if (n < 0 && (!f->logged || !r2_rundir_stamp_same(&now, &f->stamp))) {
-        R2_WARN("%s: no command is taken from it", why);
-    }
-    f->logged = n < 0;
-    if (rc != R2_RUNDIR_LATER) {
-        f->stamp = now;
-    }
-    if (n < 0) {
-        return 0;
-    }
-    nics = fresh_commands(inst, f, command, n);
-    nics = f->primed ? nics : 0;
-    f->primed = 1;
-    return nics;
-}
-
 void r2_failback_poll(struct r2_inst *inst)
 {
-    uid_t self = geteuid();
-    uint32_t nics;
-
-    if (inst->share.run_dir[0] == '\0') {
-        return;
-    }
-    nics = file_poll(inst, &inst->drain.failback[0], 0);
-    if (self != 0) {
-        nics |= file_poll(inst, &inst->drain.failback[1], self);
-    }
-    r2_failback_on_command(inst, nics);
+    r2_failback_on_command(inst,
+                           r2_commands_poll(inst, inst->drain.failback, R2_RUNDIR_FAILBACK, NULL));
 }
 
 /* --- connections --- */
@@ -253,8 +150,8 @@ void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m)
 
 void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m)
 {
-    if (m->reason == IB_FAULT_ADMIN && m->path < c->conn.npaths &&
-        m->inc == c->conn.path[m->path].inc) {
+    if ((m->reason == IB_FAULT_ADMIN || m->reason == IB_FAULT_REHEARSAL) &&
+        m->path < c->conn.npaths && m->inc == c->conn.path[m->path].inc) {
         c->permit.inc[m->path] = m->inc;
     }
 }

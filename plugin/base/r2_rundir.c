@@ -48,9 +48,10 @@ int r2_rundir_drain_path(const char *dir, uid_t uid, char *out, size_t len)
     return path_of(dir, uid, "drain", out, len);
 }
 
-int r2_rundir_failback_path(const char *dir, uid_t uid, char *out, size_t len)
+int r2_rundir_commands_path(const char *dir, uid_t uid, enum r2_rundir_kind kind, char *out,
+                            size_t len)
 {
-    return path_of(dir, uid, "failback", out, len);
+    return path_of(dir, uid, kind == R2_RUNDIR_REHEARSE ? "rehearse" : "failback", out, len);
 }
 
 void r2_rundir_stamp_get(const char *path, struct r2_rundir_stamp *out)
@@ -206,34 +207,53 @@ const char *r2_rundir_drain_reason(const char *note)
     return colon ? colon + 2 : "";
 }
 
+/* The number at @text behind white space; 0 is none. *used: how much it takes, 0 where there is no
+ * number. */
+static uint64_t number_parse(const char *text, size_t len, size_t *used)
+{
+    size_t i = blank_length(text, len), n = 0;
+    uint64_t number = 0;
+
+    for (; i > 0 && i + n < len && text[i + n] >= '0' && text[i + n] <= '9' && n < 19; n++) {
+        number = 10 * number + (uint64_t)(text[i + n] - '0');
+    }
+    *used = n ? i + n : 0;
+    return number;
+}
+
 /* One line of a file of commands; 0: nothing on it, 1: *out, -1: it is none. */
-static int command_parse(const char *text, size_t len, struct r2_rundir_command *out)
+static int command_parse(const char *text, size_t len, enum r2_rundir_kind kind,
+                         struct r2_rundir_command *out)
 {
     size_t i = blank_length(text, len), n;
+    uint64_t ms = 0;
 
     if (i == len || text[i] == '#') {
         return 0;
     }
-    n = text[i] == '*' ? 1 : name_length(text + i, len - i);
+    n = text[i] == '*' && kind == R2_RUNDIR_FAILBACK ? 1 : name_length(text + i, len - i);
     if (n == 0 || n >= sizeof(out->name)) {
         return -1;
     }
     memcpy(out->name, text + i, n);
     out->name[n] = '\0';
-    text += i + n;
-    len -= i + n;
-    i = blank_length(text, len);
-    out->number = 0;
-    for (n = 0; i > 0 && i + n < len && text[i + n] >= '0' && text[i + n] <= '9' && n < 19; n++) {
-        out->number = 10 * out->number + (uint64_t)(text[i + n] - '0');
-    }
     i += n;
+    out->number = number_parse(text + i, len - i, &n);
+    i += n;
+    if (kind == R2_RUNDIR_REHEARSE) {
+        ms = number_parse(text + i, len - i, &n);
+        i += n;
+        if (n == 0 || ms > R2_RUNDIR_REHEARSE_MS) {
+            return -1;
+        }
+    }
+    out->ms = (uint32_t)ms;
     return out->number == 0 || (i < len && (text[i] == '\0' || !strchr(" \t\r#", text[i]))) ? -1
                                                                                             : 1;
 }
 
-int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_command *out, char *why,
-                             size_t why_len)
+int r2_rundir_commands_parse(const char *text, size_t len, enum r2_rundir_kind kind,
+                             struct r2_rundir_command *out, char *why, size_t why_len)
 {
     int line = 0, n = 0;
 
@@ -241,11 +261,12 @@ int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_comm
         const char *nl = memchr(text + i, '\n', len - i);
         size_t end = nl ? (size_t)(nl - text) : len;
         struct r2_rundir_command end_of_name;
-        int r = command_parse(text + i, end - i, &end_of_name);
+        int r = command_parse(text + i, end - i, kind, &end_of_name);
 
         line++;
         if (r < 0) {
-            snprintf(why, why_len, "line %d is not the name of a NIC and a number", line);
+            snprintf(why, why_len, "line %d is not the name of a NIC and %s", line,
+                     kind == R2_RUNDIR_REHEARSE ? "two numbers" : "a number");
             return -1;
         }
         if (r > 0 && n == R2_RUNDIR_NAMES) {

@@ -21,10 +21,13 @@ const char *r2_rundir_find(const char *wanted, char *why, size_t why_len);
 #define R2_RUNDIR_OWN    "/run/nccl-net-r2"
 #define R2_RUNDIR_COMMON "/dev/shm"
 
-/* Path of the drain file, of the file of fail-back commands, of @uid in @dir. 0, or -1 when it does
- * not fit. */
+/* What an administrator commands once, unlike a drain, which holds for as long as it stands. */
+enum r2_rundir_kind { R2_RUNDIR_FAILBACK, R2_RUNDIR_REHEARSE };
+
+/* Path of the drain file, of a file of commands, of @uid in @dir. 0, or -1 when it does not fit. */
 int r2_rundir_drain_path(const char *dir, uid_t uid, char *out, size_t len);
-int r2_rundir_failback_path(const char *dir, uid_t uid, char *out, size_t len);
+int r2_rundir_commands_path(const char *dir, uid_t uid, enum r2_rundir_kind kind, char *out,
+                            size_t len);
 
 /* Which content of a file it is; all zero without a file. ctime, not mtime: a file whose mode is
  * mended is another one. A link is not followed. */
@@ -58,16 +61,19 @@ void r2_rundir_drain_note(const char *text, size_t len, const char *name, char *
 const char *r2_rundir_drain_reason(const char *note);
 
 /*
- * The commands of a file of fail-back commands: lines "NAME NUMBER", NAME as above or * for all
- * NICs, NUMBER not 0 and another one with each command.
+ * The commands of a file of them: lines "NAME NUMBER", NAME as above or * for all NICs, NUMBER not
+ * 0 and another one with each command. A rehearsal has one NIC, and how long it lasts behind the
+ * number, which is the time (CLOCK_REALTIME, us) that it begins at: "NAME NUMBER MS".
  * @out has room for R2_RUNDIR_NAMES. Returns how many; -1 with the reason in @why. Pure.
  */
+#define R2_RUNDIR_REHEARSE_MS 3600000 /* the longest rehearsal */
 struct r2_rundir_command {
     char name[64];
     uint64_t number;
+    uint32_t ms; /* of a rehearsal; 0: it ends */
 };
-int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_command *out, char *why,
-                             size_t why_len);
+int r2_rundir_commands_parse(const char *text, size_t len, enum r2_rundir_kind kind,
+                             struct r2_rundir_command *out, char *why, size_t why_len);
 
 /*
  * Reads the file of @uid at @path: its text, or the list of a drain file as above; empty without a

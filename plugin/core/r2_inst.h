@@ -34,7 +34,8 @@ struct r2_case;
 struct r2_verdicts;
 struct r2_port_refresh;
 struct r2_nic_load;
-struct r2_failback_file;
+struct r2_commands;
+struct r2_rehearsal;
 struct r2_slow;
 struct r2_pair;
 struct probe_gossip;
@@ -421,9 +422,11 @@ struct r2_inst {
         uint64_t lives_lost[IB_MAX_NICS];
     } share; /* the host; r2_host_share.c */
     struct {
-        struct r2_drain_file file[2];      /* of user 0, of our user */
-        struct r2_failback_file *failback; /* likewise; r2_failback.c */
-        uint32_t nics;                     /* bit per NIC of ours */
+        struct r2_drain_file file[2];   /* of user 0, of our user */
+        struct r2_commands *failback;   /* r2_failback.c */
+        struct r2_rehearsal *rehearsal; /* r2_rehearse.c */
+        uint32_t rehearsed;             /* NICs that are out for a rehearsal */
+        uint32_t nics;                  /* bit per NIC of ours, rehearsed ones as well */
         uint32_t gen;
         uint32_t refused;     /* NICs that had refused a buffer when the drains were applied last */
     } drain;                  /* r2_drain.c */

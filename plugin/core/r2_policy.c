@@ -14,7 +14,10 @@ int r2_failback_may(enum r2_failback policy, int commanded, int any)
 
 int r2_failback_is_commanded(const struct r2_comm *c, int p)
 {
-    return c->permit.inc[p] == c->conn.path[p].inc || c->fo.path[p].why.fault == IB_FAULT_ADMIN;
+    enum ib_fault why = c->fo.path[p].why.fault;
+
+    return c->permit.inc[p] == c->conn.path[p].inc || why == IB_FAULT_ADMIN ||
+           why == IB_FAULT_REHEARSAL;
 }
 
 int r2_failback_allows(const struct r2_comm *c, int p)
@@ -35,6 +38,9 @@ int r2_drain_has(const struct r2_comm *c, int p)
 
 const char *r2_drain_why(const struct r2_inst *inst, int nic)
 {
+    if (inst->drain.rehearsed >> nic & 1) {
+        return "rehearsal";
+    }
     for (int i = 0; i < 2; i++) {
         if (inst->drain.file[i].nics >> nic & 1 && inst->drain.file[i].why[nic][0]) {
             return inst->drain.file[i].why[nic];

@@ -11,7 +11,7 @@
  * another path is up. Pure. */
 int r2_failback_may(enum r2_failback policy, int commanded, int any);
 /* Gate held. Whether the administrator has said so of path @p. One that ended because its NIC was
- * drained has not failed: undrained, it is followed. */
+ * drained, or for a rehearsal, has not failed: it is followed when that is over. */
 int r2_failback_is_commanded(const struct r2_comm *c, int p);
 /* Gate held. Whether path @p of @c, which is not up, may return. */
 int r2_failback_allows(const struct r2_comm *c, int p);

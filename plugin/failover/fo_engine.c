@@ -107,7 +107,7 @@ static void code_find(struct fo_conn *fc)
                                                         : PROBE_CODE_F03;
 
         if (fp->state < FO_DOWN || fault == IB_FAULT_NONE || fault == IB_FAULT_CLOSE ||
-            fault == IB_FAULT_ADMIN) {
+            fault == IB_FAULT_ADMIN || fault == IB_FAULT_REHEARSAL) {
             continue;
         }
         if (fc->code == PROBE_CODE_NONE ||
@@ -477,14 +477,44 @@ void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends)
     fc->ops.kick(fc->ops.arg);
 }
 
+/* Drained paths that may end, as far as the connection goes. */
+static uint32_t drain_may_end(const struct fo_conn *fc)
+{
+    const struct ib_conn *l = fc->conn;
+
+    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover ||
+        !(l->up & ~l->drained)) {
+        return 0;
+    }
+    return l->up & l->drained & fc->drain_ends;
+}
+
+int fo_rehearse(struct fo_conn *fc, uint32_t paths)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_REHEARSAL};
+    const struct ib_conn *l = fc->conn;
+    int n = 0;
+
+    if (fc->tx && !ib_send_reaches_all(fc->tx, l->up & ~l->drained)) {
+        return 0;
+    }
+    for (uint32_t m = drain_may_end(fc) & paths; m; m &= m - 1) {
+        if ((drain_may_end(fc) >> __builtin_ctz(m) & 1) &&
+            ib_conn_pairs(l, l->up) > fo_cfg(fc)->min_nics) {
+            fo_fault(fc, __builtin_ctz(m), &info);
+            n++;
+        }
+    }
+    return n;
+}
+
 uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_ADMIN};
     struct ib_conn *l = fc->conn;
     uint32_t left;
 
-    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover ||
-        !fc->drain_ends) {
+    if (!drain_may_end(fc)) {
         return UINT64_MAX;
     }
     ib_send_progress(fc->tx);

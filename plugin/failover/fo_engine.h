@@ -38,8 +38,8 @@ struct fo_path {
     uint8_t lost;              /* S: the ledger lacks what was reported done (NCCL_R2_ACK=cqe) */
     uint8_t again;             /* R: S asked for the ledger after it was sent */
     uint8_t soft;              /* our fence closed softly and is not proved since */
-    uint8_t peer_reason; /* enum ib_fault: its port or device has failed, as the peer announces;
-                            else NONE */
+    uint8_t peer_reason; /* enum ib_fault: its port or device has failed, or that is rehearsed, as
+                            the peer announces; else NONE */
     uint8_t tail_lost;   /* the peer has ended it for IB_FAULT_TAIL */
     uint8_t live_known;  /* R: S has announced what the incarnation may still bring (P35) */
     struct fo_fenced *snap;
@@ -150,6 +150,12 @@ void fo_on_gone(struct fo_conn *fc, const char *what);
 void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen);
 
 /* Our NIC @nic is not usable any more. */
+/*
+ * An administrator wants to see what a failure of these paths does: those that are drained by now
+ * and that the connection can do without end as failed ones do, with what is under way. Returns how
+ * many. Gate held.
+ */
+int fo_rehearse(struct fo_conn *fc, uint32_t paths);
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
 
 /*

@@ -30,7 +30,8 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
     if (!same_incarnation(fc, m->path, m->inc)) {
         return; /* another incarnation: not answered */
     }
-    if (m->reason == IB_FAULT_PORT || m->reason == IB_FAULT_DEVICE) {
+    if (m->reason == IB_FAULT_PORT || m->reason == IB_FAULT_DEVICE ||
+        m->reason == IB_FAULT_REHEARSAL) {
         fp->peer_reason = m->reason;
     }
     fp->tail_lost |= m->reason == IB_FAULT_TAIL;

@@ -14,6 +14,7 @@
 #include "admin/r2_drain.h"
 #include "admin/r2_failback.h"
 #include "admin/r2_host_share.h"
+#include "admin/r2_rehearse.h"
 #include "balance/r2_balance.h"
 #include "balance/r2_slow.h"
 #include "base/r2_fnv.h"
@@ -139,6 +140,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     next = r2_earlier(next, r2_probation_step(inst, now));
     next = r2_earlier(next, r2_pairs_announce(inst, now));
     if (inst->share.rung || look) {
+        r2_rehearse_poll(inst);
         r2_drain_poll(inst);
         r2_failback_poll(inst);
     }
@@ -291,10 +293,10 @@ static void ways_open(struct r2_inst *inst)
 static int modules_open(struct r2_inst *inst)
 {
     return r2_port_monitor_open(inst) != 0 || r2_load_open(inst) != 0 ||
-                   r2_failback_open(inst) != 0 || r2_loopbacks_open(inst) != 0 ||
-                   r2_counters_open(inst) != 0 || r2_locate_init(inst) != 0 ||
-                   r2_verdict_open(inst) != 0 || r2_gossip_open(inst) != 0 ||
-                   r2_slow_open(inst) != 0 || r2_hang_open(inst) != 0
+                   r2_failback_open(inst) != 0 || r2_rehearse_open(inst) != 0 ||
+                   r2_loopbacks_open(inst) != 0 || r2_counters_open(inst) != 0 ||
+                   r2_locate_init(inst) != 0 || r2_verdict_open(inst) != 0 ||
+                   r2_gossip_open(inst) != 0 || r2_slow_open(inst) != 0 || r2_hang_open(inst) != 0
                ? -1
                : 0;
 }
@@ -307,6 +309,7 @@ static void modules_close(struct r2_inst *inst)
     free(inst->slow);
     free(inst->diagnosis.verdicts);
     free(inst->drain.failback);
+    free(inst->drain.rehearsal);
     free(inst->watch.load);
     free(inst->ports.refresh);
     free(inst->diagnosis.cases);
@@ -379,6 +382,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     }
     r2_hang_begin(inst, p->job ? p->job->rank : -1);
     r2_report_open(inst, p->job);
+    r2_rehearse_poll(inst);
     r2_drain_poll(inst);
     r2_failback_poll(inst);
     if (inst->env.threads && start_thread(inst, why, why_len) != 0) {

@@ -22,14 +22,23 @@ static const struct {
     const char *name;
     uint8_t rank;
 } causes[IB_FAULT_COUNT] = {
-    [IB_FAULT_NONE] = {"?", 0},       [IB_FAULT_WC] = {"cqe", 3},
-    [IB_FAULT_CALL] = {"call", 4},    [IB_FAULT_PORT] = {"port_event", 6},
-    [IB_FAULT_DEVICE] = {"fatal", 7}, [IB_FAULT_QP] = {"qp_event", 3},
-    [IB_FAULT_PEER] = {"peer", 1},    [IB_FAULT_PEER_NIC] = {"peer", 2},
-    [IB_FAULT_DATA] = {"data", 3},    [IB_FAULT_SETUP] = {"setup", 1},
-    [IB_FAULT_CLOSE] = {"close", 0},  [IB_FAULT_ADMIN] = {"admin", 5},
-    [IB_FAULT_SILENT] = {"stall", 5}, [IB_FAULT_CLAIM] = {"stall", 4},
-    [IB_FAULT_STALL] = {"stall", 4},  [IB_FAULT_TAIL] = {"stall", 4},
+    [IB_FAULT_NONE] = {"?", 0},
+    [IB_FAULT_WC] = {"cqe", 3},
+    [IB_FAULT_CALL] = {"call", 4},
+    [IB_FAULT_PORT] = {"port_event", 6},
+    [IB_FAULT_DEVICE] = {"fatal", 7},
+    [IB_FAULT_QP] = {"qp_event", 3},
+    [IB_FAULT_PEER] = {"peer", 1},
+    [IB_FAULT_PEER_NIC] = {"peer", 2},
+    [IB_FAULT_DATA] = {"data", 3},
+    [IB_FAULT_SETUP] = {"setup", 1},
+    [IB_FAULT_CLOSE] = {"close", 0},
+    [IB_FAULT_ADMIN] = {"admin", 5},
+    [IB_FAULT_SILENT] = {"stall", 5},
+    [IB_FAULT_CLAIM] = {"stall", 4},
+    [IB_FAULT_STALL] = {"stall", 4},
+    [IB_FAULT_TAIL] = {"stall", 4},
+    [IB_FAULT_REHEARSAL] = {"rehearsal", 5},
 };
 
 static struct r2_report_case *case_of(struct r2_report *r, uint32_t no)
@@ -222,10 +231,12 @@ void r2_report_case_stall(struct r2_comm *c, uint64_t now)
 
 static bool is_drain(const struct r2_comm *c, int p)
 {
-    enum ib_fault f = c->fo.path[p].why.fault;
+    const struct fo_path *fp = &c->fo.path[p];
 
-    return f == IB_FAULT_ADMIN ||
-           (f == IB_FAULT_PEER && r2_drain_has(c, p)); /* S has ended what R knows to be drained */
+    /* S has ended what R knows to be drained */
+    return fp->why.fault == IB_FAULT_ADMIN ||
+           (fp->why.fault == IB_FAULT_PEER && fp->peer_reason != IB_FAULT_REHEARSAL &&
+            r2_drain_has(c, p));
 }
 
 static bool has_case(const struct r2_comm *c, uint32_t no)

@@ -114,19 +114,21 @@ static void post(struct fuzz_in *in, struct r2_host_registry *b)
     r2_host_registry_post(b, &e);
 }
 
-/* The same bytes as a file of fail-back commands. */
-static void words(const char *text, size_t len)
+/* The same bytes as a file of commands. */
+static void words(const char *text, size_t len, enum r2_rundir_kind kind)
 {
     struct r2_rundir_command word[R2_RUNDIR_NAMES];
     char why[64];
-    int n = r2_rundir_failback_parse(text, len, word, why, sizeof(why));
+    int n = r2_rundir_commands_parse(text, len, kind, word, why, sizeof(why));
 
     FUZZ_CHECK(n >= -1 && n <= R2_RUNDIR_NAMES);
     FUZZ_CHECK(n >= 0 || strnlen(why, sizeof(why)) < sizeof(why));
     for (int i = 0; i < n; i++) {
         FUZZ_CHECK(word[i].number != 0 &&
                    strnlen(word[i].name, sizeof(word[i].name)) < sizeof(word[i].name));
-        FUZZ_CHECK(strcmp(word[i].name, "*") == 0 || strpbrk(word[i].name, "=^,* \t") == NULL);
+        FUZZ_CHECK(word[i].ms <= (kind == R2_RUNDIR_REHEARSE ? R2_RUNDIR_REHEARSE_MS : 0));
+        FUZZ_CHECK((kind == R2_RUNDIR_FAILBACK && strcmp(word[i].name, "*") == 0) ||
+                   strpbrk(word[i].name, "=^,* \t") == NULL);
     }
 }
 
@@ -150,7 +152,8 @@ static void names(struct fuzz_in *in)
     for (size_t i = room; i < sizeof(list); i++) {
         FUZZ_CHECK(list[i] == 1);
     }
-    words(at ? (const char *)at : "", n);
+    words(at ? (const char *)at : "", n, R2_RUNDIR_FAILBACK);
+    words(at ? (const char *)at : "", n, R2_RUNDIR_REHEARSE);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -66,6 +66,11 @@ static void port_state(const struct lab_port *p, char *out, size_t size)
     size_t n;
 
     lab_impair_print(p->im, out, size);
+    if (p->held || p->stuck) {
+        n = strlen(out);
+        snprintf(out + n, size - n, "%s%s", p->held ? ", its sender waits" : "",
+                 p->stuck ? ", its NIC takes nothing" : "");
+    }
     for (int h = 0; h < LAB_HOSTS_MAX; h++) {
         n = strlen(out);
         if (p->cut_to >> h & 1) {

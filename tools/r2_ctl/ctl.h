@@ -23,6 +23,7 @@ struct ctl {
     bool force;     /* names of NICs that cannot be seen from here are taken */
     double limit_s; /* of --wait */
     const char *why;
+    unsigned for_ms; /* of a rehearsal; 0: it ends */
 };
 
 /* Prints "r2_ctl: ..." to stderr; returns 1, the exit status. */
@@ -76,6 +77,9 @@ bool ctl_nic_here(const char *name);
 
 /* Lets paths over these NICs (@n 0: over all) that have failed so far return. Exit status. */
 int ctl_failback(const struct ctl *c, int n, char *const *names);
+
+/* Lets these NICs of running jobs fail for c->for_ms, or ends that. Exit status. */
+int ctl_rehearse(const struct ctl *c, int n, char *const *names);
 
 int ctl_status(const struct ctl *c);
 

@@ -16,10 +16,12 @@ static const char usage[] =
     "usage: r2_ctl drain [HOST] NIC...     keep NICs of this host free of work, in every job, running or to come\n"
     "       r2_ctl undrain [HOST] NIC...   use them again; --all instead of names: all\n"
     "       r2_ctl failback [HOST] NIC...  let what failed there so far return, where NCCL_R2_FAILBACK=manual; all instead of names: all NICs\n"
+    "       r2_ctl rehearse [HOST] NIC...  let them fail for a while in every running job, though nothing is wrong with them\n"
     "       r2_ctl status                  NICs, drains, and who uses what on this host\n"
     "       r2_ctl --version | --help\n"
     "  --wait               drain: return when no process has a connection over them any more\n"
     "  --limit SECONDS      ... or after this (60), with exit status 1 and who still does\n"
+    "  --for SECONDS        rehearse: for how long (10), at most 3600; 0: it ends\n"
     "  --why TEXT           drain, failback: kept beside the name\n"
     "  --force              drain, failback: a NIC that neither this host shows nor a running job has\n"
     "  --json               status: as one JSON object\n"
@@ -30,6 +32,7 @@ static const char usage[] =
 enum {
     OPT_WAIT = 1,
     OPT_LIMIT,
+    OPT_FOR,
     OPT_WHY,
     OPT_JSON,
     OPT_DIR,
@@ -40,11 +43,17 @@ enum {
 };
 
 static const struct option options[] = {
-    {"wait", no_argument, NULL, OPT_WAIT},         {"limit", required_argument, NULL, OPT_LIMIT},
-    {"why", required_argument, NULL, OPT_WHY},     {"json", no_argument, NULL, OPT_JSON},
-    {"run-dir", required_argument, NULL, OPT_DIR}, {"all", no_argument, NULL, OPT_ALL},
-    {"force", no_argument, NULL, OPT_FORCE},       {"version", no_argument, NULL, OPT_VERSION},
-    {"help", no_argument, NULL, OPT_HELP},         {NULL, 0, NULL, 0},
+    {"wait", no_argument, NULL, OPT_WAIT},
+    {"limit", required_argument, NULL, OPT_LIMIT},
+    {"for", required_argument, NULL, OPT_FOR},
+    {"why", required_argument, NULL, OPT_WHY},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"run-dir", required_argument, NULL, OPT_DIR},
+    {"all", no_argument, NULL, OPT_ALL},
+    {"force", no_argument, NULL, OPT_FORCE},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
 };
 
 int ctl_fail(const char *fmt, ...)
@@ -168,6 +177,17 @@ static int failback_run(struct ctl *c, bool all, int n, char **names)
     return ctl_failback(c, n == 1 && strcmp(names[0], "all") == 0 ? 0 : n, names);
 }
 
+static int rehearse_run(struct ctl *c, bool all, int n, char **names)
+{
+    if (all || c->wait || c->force || c->why[0]) {
+        return misuse("rehearse takes names and --for alone");
+    }
+    if (host_skip(c, &n, &names) != 0) {
+        return 1;
+    }
+    return n == 0 ? misuse("which NIC?") : ctl_rehearse(c, n, names);
+}
+
 static int names_run(struct ctl *c, bool add, bool all, int n, char **names)
 {
     int rc;
@@ -187,11 +207,13 @@ static int names_run(struct ctl *c, bool add, bool all, int n, char **names)
 
 static int command_unknown(const char *word)
 {
-    static const char *const commands[] = {"drain", "undrain", "failback", "status", NULL};
+    static const char *const commands[] = {"drain",    "undrain", "failback",
+                                           "rehearse", "status",  NULL};
     const char *near = args_near(word, commands);
 
     return near ? args_misuse("r2_ctl", "unknown command '%s': did you mean %s?", word, near)
-                : args_misuse("r2_ctl", "unknown command '%s': drain, undrain, failback or status",
+                : args_misuse("r2_ctl",
+                              "unknown command '%s': drain, undrain, failback, rehearse or status",
                               word);
 }
 
@@ -201,7 +223,7 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
     int rc;
 
     if (n == 0) {
-        return misuse("what is to be done? drain, undrain, failback or status");
+        return misuse("what is to be done? drain, undrain, failback, rehearse or status");
     }
     c->dir = r2_rundir_find(c->dir ? c->dir : getenv("NCCL_R2_RUN_DIR"), why, sizeof(why));
     if (c->dir == NULL) {
@@ -212,6 +234,8 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
         rc = names_run(c, words[0][0] == 'd', all, n - 1, words + 1);
     } else if (strcmp(words[0], "failback") == 0) {
         rc = failback_run(c, all, n - 1, words + 1);
+    } else if (strcmp(words[0], "rehearse") == 0) {
+        rc = rehearse_run(c, all, n - 1, words + 1);
     } else if (strcmp(words[0], "status") == 0) {
         rc = n > 1 ? misuse("status has no arguments") : ctl_status(c);
     } else {
@@ -221,9 +245,31 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
     return rc;
 }
 
+/* "10", "2.5s" or "500ms" */
+static int for_parse(const char *text, unsigned *ms)
+{
+    char *end;
+    double v = strtod(text, &end);
+
+    if (end == text || !(v >= 0)) {
+        return -1;
+    }
+    if (strcmp(end, "ms") != 0) {
+        v *= 1000;
+        if (*end != '\0' && strcmp(end, "s") != 0) {
+            return -1;
+        }
+    }
+    if (v > R2_RUNDIR_REHEARSE_MS) {
+        return -1;
+    }
+    *ms = (unsigned)v;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    struct ctl c = {.limit_s = 60, .why = ""};
+    struct ctl c = {.limit_s = 60, .why = "", .for_ms = 10000};
     bool all = false;
     char *end;
     int opt;
@@ -238,6 +284,11 @@ int main(int argc, char **argv)
             c.limit_s = strtod(optarg, &end);
             if (end == optarg || *end != '\0' || !(c.limit_s >= 0 && c.limit_s <= 1e6)) {
                 return misuse("--limit takes seconds, 0 to 1000000");
+            }
+            break;
+        case OPT_FOR:
+            if (for_parse(optarg, &c.for_ms) != 0) {
+                return misuse("--for takes seconds, 0 to 3600: 10 or 10s or 2.5");
             }
             break;
         case OPT_WHY:

@@ -127,11 +127,11 @@ static void failbacks_get(const struct ctl *c, uid_t uid, char *out, size_t room
     int n;
 
     out[0] = '\0';
-    if (r2_rundir_failback_path(c->dir, uid, path, sizeof(path)) != 0) {
+    if (r2_rundir_commands_path(c->dir, uid, R2_RUNDIR_FAILBACK, path, sizeof(path)) != 0) {
         return;
     }
     if (r2_rundir_text(path, uid, text, &len, why, sizeof(why)) != 0 ||
-        (n = r2_rundir_failback_parse(text, len, word, why, sizeof(why))) < 0) {
+        (n = r2_rundir_commands_parse(text, len, R2_RUNDIR_FAILBACK, word, why, sizeof(why))) < 0) {
         ctl_fail("%s: %s: no command is taken from it", path, why);
         *rc = 1;
         return;

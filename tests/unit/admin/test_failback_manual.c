@@ -58,7 +58,8 @@ START_TEST(words_of_a_file)
     char many[R2_RUNDIR_TEXT_MAX], why[128];
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        int n = r2_rundir_failback_parse(row[i].text, strlen(row[i].text), word, why, sizeof(why));
+        int n = r2_rundir_commands_parse(row[i].text, strlen(row[i].text), R2_RUNDIR_FAILBACK, word,
+                                         why, sizeof(why));
 
         ck_assert_msg(n == row[i].n, "row %u: %d", i, n);
         if (n > 0) {
@@ -69,11 +70,14 @@ START_TEST(words_of_a_file)
     for (int i = 0; i <= R2_RUNDIR_NAMES; i++) {
         snprintf(many + 4 * i, 5, "a 1\n");
     }
-    ck_assert_int_eq(r2_rundir_failback_parse(many, 4 * R2_RUNDIR_NAMES, word, why, sizeof(why)),
+    ck_assert_int_eq(r2_rundir_commands_parse(many, 4 * R2_RUNDIR_NAMES, R2_RUNDIR_FAILBACK, word,
+                                              why, sizeof(why)),
                      R2_RUNDIR_NAMES);
+    ck_assert_int_eq(r2_rundir_commands_parse(many, 4 * R2_RUNDIR_NAMES + 4, R2_RUNDIR_FAILBACK,
+                                              word, why, sizeof(why)),
+                     -1);
     ck_assert_int_eq(
-        r2_rundir_failback_parse(many, 4 * R2_RUNDIR_NAMES + 4, word, why, sizeof(why)), -1);
-    ck_assert_int_eq(r2_rundir_failback_parse("a 1\0b 2", 7, word, why, sizeof(why)), -1);
+        r2_rundir_commands_parse("a 1\0b 2", 7, R2_RUNDIR_FAILBACK, word, why, sizeof(why)), -1);
 }
 END_TEST
 

@@ -63,6 +63,32 @@ for h in 0 1; do
     wanted "middle" && case_middle $h
 done
 
+# --- a rehearsal: it fails, for half a second, with nothing wrong; who watches for failures sees none ---
+case_rehearse() { # HOST
+    fabric 3
+    run --duration 2s --fault-cmd "$(ctl_at 500ms "$1" rehearse fab1 --for 500ms)" --fault-cmd "$(ctl_at 750ms "$1" status)" \
+        --fault-cmd "750ms:$B/softfab exec --name $fab --host $1 -- $B/r2_stat --check >>$log/ctl 2>&1; echo check \$? >>$log/ctl" \
+        --fault-cmd "$(once 1300ms "$(logged "^h$1:.* life 2 is up")")" --after 100ms
+    was_right "rehearsal at host $1" || return
+    n=$(grep -cE "^h$1:.* UP -> DOWN: rehearsal, local NIC fab1," "$log/out")
+    if [ "$n" = 0 ]; then
+        bad "rehearsal at host $1" "no life ended by it"
+    elif ! grep -q 'rehearsal: NIC fab1 fails for 0.5 s' "$log/out" || ! grep -q 'rehearsal: NIC fab1 may be used again' "$log/out"; then
+        bad "rehearsal at host $1" "the log does not say it"
+    elif ! grep -q 'fails for a rehearsal: fab1 for 0.[0-9] s more' "$log/ctl" || ! grep -qx 'check 0' "$log/ctl"; then
+        bad "rehearsal at host $1" "r2_ctl status, r2_stat --check: $(cat "$log/ctl")"
+    elif grep -q 'NET/R2 : R2-' "$log/out"; then
+        bad "rehearsal at host $1" "somebody is blamed: $(grep -m1 'NET/R2 : R2-' "$log/out")"
+    elif ! grep -qE "^h$1:.* life 2 is up" "$log/out"; then
+        bad "rehearsal at host $1" "it did not come back"
+    else
+        ok "rehearsal at host $1: $n lives ended there, $(replays) times posted again, $(grep -o 'r2 stall after fault 1: [0-9.]* ms' "$log/out"), back"
+    fi
+}
+for h in 0 1; do
+    wanted "rehearse" && case_rehearse $h
+done
+
 # --- two processes per host: both leave it ---
 case_processes() {
     fabric 2
@@ -172,6 +198,11 @@ wanted "ctl" && {
     says 2 "what is to be done"
     says 2 "unknown command 'sideways': drain" sideways
     says 2 "which NIC" drain
+    says 2 "which NIC" rehearse
+    says 2 "for takes seconds" rehearse mlx5_0 --for 2h
+    says 2 "for takes seconds" rehearse mlx5_0 --for 3601
+    says 2 "names and --for alone" rehearse mlx5_0 --wait
+    says 1 "no running job here has a NIC mlx5_0: there is nothing to rehearse" rehearse mlx5_0
     says 2 "unknown option '--sideways'" drain mlx5_0 --sideways
     says 2 "limit takes seconds" drain mlx5_0 --limit x
     says 2 "all goes with undrain" undrain --all mlx5_0

@@ -80,6 +80,11 @@ cases_faults() {
         perf 2 "$retry" "1500ms:cut h1:n1 both; +2s:heal h1:n1" all_reduce $BASE --duration 4s --after 10s
         returned "retry $retry, cable off in silence, then on"
     }
+    wanted "retry $retry rehearsal" && {
+        # shellcheck disable=SC2086
+        perf 2 "$retry" "1500ms:rehearse h1 rxe1 2s" all_reduce $BASE --duration 4s --after 10s
+        if grep -q 'NET/R2 : R2-' "$run".r?; then bad "retry $retry, rehearsal" "somebody is blamed"; else returned "retry $retry, rehearsal"; fi
+    }
     wanted "retry $retry peer killed" && {
         # shellcheck disable=SC2086
         perf 2 "$retry" "1500ms:kill h1 r2_perf" all_reduce $BASE --duration 20s

@@ -82,13 +82,15 @@ kept_by_kernel() {
         ! grep '^lab: process ' "$1" | grep -v ': state Z in ' | grep -qv ': state D in __rxe_cleanup, .* rxe_destroy_qp <'
 }
 
-# one_fault FAULT...: made from outside; "kill HOST PROGRAM", and "stand HOST K", after which NIC K sends a packet in 42 s and holds the others, are ours, the
-# others the lab's
+# one_fault FAULT...: made from outside; "kill HOST PROGRAM", "stand HOST K", after which NIC K sends a packet in 42 s and holds the others, and "rehearse HOST
+# NIC SECONDS", which is r2_ctl's, are ours, the others the lab's
 one_fault() {
     if [ "$1" = kill ]; then
         lab exec "$2" -t 10 -- pkill -KILL "$3" && echo "killed $3 on $2"
     elif [ "$1" = stand ]; then
         lab exec "$2" -t 10 -u -- tc qdisc replace dev "r2d$3" root tbf rate 800bit burst 9000 limit 1000000 && echo "NIC $3 of $2 stands"
+    elif [ "$1" = rehearse ]; then
+        lab exec "$2" -t 10 -- "$B/r2_ctl" rehearse "$3" --for "$4" && echo "rehearsal of $3 on $2"
     else
         lab fault "$@"
     fi
@@ -106,7 +108,7 @@ inject() {
             sleep "$(echo "${one%%:*}" | sed 's/^+//; s/s$//')"
             one_fault ${one#*:} || return 1
             ;;
-        *:kill* | *:stand*) lab wait-trigger h0 "$1" -t $LIMIT && one_fault ${one#*:} || return 1 ;;
+        *:kill* | *:stand* | *:rehearse*) lab wait-trigger h0 "$1" -t $LIMIT && one_fault ${one#*:} || return 1 ;;
         *) lab on-trigger h0 "$1" -t $LIMIT ${one#*:} || return 1 ;;
         esac
     done

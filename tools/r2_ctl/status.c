@@ -116,26 +116,61 @@ static void drain_json(void *arg, const char *by, const char *name, const char *
     r2_json_close(j, '}');
 }
 
-/* The last commands of this user, "NIC at time" each; *rc becomes 1 where the file is not to be
- * used, which is said. */
+#define COMMANDS_ROOM (R2_RUNDIR_NAMES * 100) /* of the commands of one user as a text */
+
+/* Of the commands of a file how many there are; 0 and *rc 1 where it is not to be used, which is
+ * said. */
+static int commands_get(const struct ctl *c, uid_t uid, enum r2_rundir_kind kind,
+                        struct r2_rundir_command word[R2_RUNDIR_NAMES], int *rc)
+{
+    char path[512], text[R2_RUNDIR_TEXT_MAX + 1], why[400];
+    size_t len;
+    int n = 0;
+
+    if (r2_rundir_commands_path(c->dir, uid, kind, path, sizeof(path)) != 0) {
+        return 0;
+    }
+    if (r2_rundir_text(path, uid, text, &len, why, sizeof(why)) != 0 ||
+        (n = r2_rundir_commands_parse(text, len, kind, word, why, sizeof(why))) < 0) {
+        ctl_fail("%s: %s: no command is taken from it", path, why);
+        *rc = 1;
+        return 0;
+    }
+    return n;
+}
+
+/* Rehearsals of this user that go on, "NIC for SECONDS more" each. */
+static void rehearsals_get(const struct ctl *c, uid_t uid, char *out, size_t room, int *rc)
+{
+    struct r2_rundir_command word[R2_RUNDIR_NAMES];
+    int n = commands_get(c, uid, R2_RUNDIR_REHEARSE, word, rc);
+    struct timespec ts;
+    size_t used = 0;
+    uint64_t now;
+
+    out[0] = '\0';
+    clock_gettime(CLOCK_REALTIME, &ts);
+    now = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    for (int i = 0; i < n && used < room; i++) {
+        uint64_t until = word[i].number + 1000 * (uint64_t)word[i].ms;
+
+        if (until > now) {
+            used += (size_t)snprintf(out + used, room - used, "%s%s for %.1f s more",
+                                     used ? ", " : "", word[i].name, (double)(until - now) / 1e6);
+        }
+    }
+}
+
+/* The last commands of this user, "NIC at time" each. */
 static void failbacks_get(const struct ctl *c, uid_t uid, char *out, size_t room, int *rc)
 {
     struct r2_rundir_command word[R2_RUNDIR_NAMES];
-    char path[512], text[R2_RUNDIR_TEXT_MAX + 1], why[400], when[32];
-    size_t len, used = 0;
+    int n = commands_get(c, uid, R2_RUNDIR_FAILBACK, word, rc);
+    size_t used = 0;
+    char when[32];
     struct tm tm;
-    int n;
 
     out[0] = '\0';
-    if (r2_rundir_commands_path(c->dir, uid, R2_RUNDIR_FAILBACK, path, sizeof(path)) != 0) {
-        return;
-    }
-    if (r2_rundir_text(path, uid, text, &len, why, sizeof(why)) != 0 ||
-        (n = r2_rundir_commands_parse(text, len, R2_RUNDIR_FAILBACK, word, why, sizeof(why))) < 0) {
-        ctl_fail("%s: %s: no command is taken from it", path, why);
-        *rc = 1;
-        return;
-    }
     for (int i = 0; i < n && used < room; i++) {
         time_t at = (time_t)(word[i].number / 1000000);
 
@@ -148,14 +183,17 @@ static void failbacks_get(const struct ctl *c, uid_t uid, char *out, size_t room
 int ctl_status(const struct ctl *c)
 {
     struct drains root, own = {.len = 0};
-    char root_words[R2_RUNDIR_NAMES * 100], own_words[R2_RUNDIR_NAMES * 100] = "";
+    char root_words[COMMANDS_ROOM], own_words[COMMANDS_ROOM] = "";
+    char root_tests[COMMANDS_ROOM], own_tests[COMMANDS_ROOM] = "";
     int rc = drained_names(c, 0, &root), rows = 0;
     struct r2_json j;
 
     failbacks_get(c, 0, root_words, sizeof(root_words), &rc);
+    rehearsals_get(c, 0, root_tests, sizeof(root_tests), &rc);
     if (geteuid() != 0) {
         rc |= drained_names(c, geteuid(), &own);
         failbacks_get(c, geteuid(), own_words, sizeof(own_words), &rc);
+        rehearsals_get(c, geteuid(), own_tests, sizeof(own_tests), &rc);
     }
     if (c->json) {
         r2_json_begin_file(&j, stdout);
@@ -166,6 +204,8 @@ int ctl_status(const struct ctl *c)
         r2_json_text(&j, "drained_by_user", own.list);
         r2_json_text(&j, "failback_by_root", root_words);
         r2_json_text(&j, "failback_by_user", own_words);
+        r2_json_text(&j, "rehearsed_by_root", root_tests);
+        r2_json_text(&j, "rehearsed_by_user", own_tests);
         r2_json_open(&j, "drains", '[');
         drains_walk(&root, "root", &j, drain_json);
         drains_walk(&own, "user", &j, drain_json);
@@ -185,6 +225,10 @@ int ctl_status(const struct ctl *c)
     if (root_words[0] || own_words[0]) {
         printf("may return what failed before: %s%s%s\n", root_words,
                root_words[0] && own_words[0] ? ", " : "", own_words);
+    }
+    if (root_tests[0] || own_tests[0]) {
+        printf("fails for a rehearsal: %s%s%s\n", root_tests,
+               root_tests[0] && own_tests[0] ? ", " : "", own_tests);
     }
     ctl_rows_walk(c, row_text, &rows);
     if (rows == 0) {

@@ -277,10 +277,25 @@ downs() {
 figure() {
     sed -n "s/^# r2 $1: \([0-9.]* ms\).*/\1/p" "$run.r0" | tail -1
 }
+# Rails whose NIC has stood still on a host of the run without being told to: a virtio transmit queue that hangs, as the kernel's own watchdog says (README.md).
+# A VM where that happened is booted again with the next reset, so what it says is of this run.
+hung_rails() {
+    for h in 0 1 2; do
+        [ ! -e "$run.r$h" ] || lab exec h$h -t 10 -- dmesg 2>/dev/null | sed -n 's/.* r2d\([0-9]\): NETDEV WATCHDOG: .*/\1/p'
+    done | sort -u
+}
+# Whether ranks that found no way for as long as they wait (4) had none: each rail was broken by the scenario, or hung.
+none_left() {
+    echo "$rcs" | grep -q '[^04 ]' && return 1
+    hung=$(hung_rails)
+    [ -n "$hung" ] && [ "$({ echo "$hung"; echo "$faults $prepare" | grep -o 'h[0-9]:n[0-9]' | sed 's/.*n//'; } | sort -u | wc -l)" = 4 ]
+}
 # right LABEL MIN MAX: every rank ended well, all was checked, nothing wrong, between MIN and MAX lives went down
 right() {
     d=$(downs)
-    if echo "$rcs" | grep -q '[^0 ]'; then
+    if echo "$rcs" | grep -q '[^0 ]' && none_left; then
+        skip "$1" "the emulator's NIC of rail $(echo $hung) stood still, by the kernel's watchdog of transmit queues, and the scenario broke all others"
+    elif echo "$rcs" | grep -q '[^0 ]'; then
         bad "$1" "exit codes $rcs"
     elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$run.r0"; then
         bad "$1" "not checked, or wrong"

@@ -239,6 +239,17 @@ static bool is_drain(const struct r2_comm *c, int p)
             r2_drain_has(c, p));
 }
 
+/* As far as it is known here: a rehearsal is one at either end. */
+static struct ib_fault_info why_of(const struct r2_comm *c, int p)
+{
+    struct ib_fault_info why = c->fo.path[p].why;
+
+    if (why.fault == IB_FAULT_PEER && c->fo.path[p].peer_reason == IB_FAULT_REHEARSAL) {
+        why.fault = IB_FAULT_REHEARSAL;
+    }
+    return why;
+}
+
 static bool has_case(const struct r2_comm *c, uint32_t no)
 {
     for (int p = 0; p < c->conn.npaths; p++) {
@@ -252,6 +263,7 @@ static bool has_case(const struct r2_comm *c, uint32_t no)
 void r2_report_case_lost(struct r2_comm *c, int p)
 {
     struct r2_report *r = c->inst->report;
+    struct ib_fault_info why = why_of(c, p);
     int drain = is_drain(c, p), nic = c->conn.path[p].nic;
     struct r2_report_case *k =
         case_get(r, drain ? R2_EVENT_DRAIN : R2_EVENT_SWITCH, nic, r2_now(c->inst));
@@ -268,7 +280,7 @@ void r2_report_case_lost(struct r2_comm *c, int p)
     c->seen.path[p].fault = k->no;
     c->seen.path[p].lost = drain ? 0 : k->no;
     peer_note(k, c, p);
-    detail_note(k, &c->fo.path[p].why);
+    detail_note(k, &why);
     r2_stall_drop(c, p);
     if (!drain) {
         stall_begin(c, p, k);
@@ -409,6 +421,9 @@ static void report_fault(struct r2_report *r, struct r2_report_case *k)
     char text[256];
 
     k->reported = 1;
+    if (k->info.fault == IB_FAULT_REHEARSAL) {
+        return; /* the administrator's, whom the end of the switch tells what it cost: no failure */
+    }
     snprintf(text, sizeof(text), "%.23s: %s, %u connection%s%s", e.nic.device, k->detail, k->conns,
              plural(k->conns), k->stranded ? ", no path left for some" : "");
     e.kind = R2_EVENT_FAULT;

@@ -64,6 +64,11 @@ for h in 0 1; do
 done
 
 # --- a rehearsal: it fails, for half a second, with nothing wrong; who watches for failures sees none ---
+kinds() { # HOST: its faults, and their like
+    # shellcheck disable=SC2016
+    "$B/softfab" exec --name $fab --host "$1" -- sh -c 'cat "$NCCL_R2_RUN_DIR"/nccl-net-r2.*.events.ndjson' |
+        jq -c 'select(.kind == "fault" or .kind == "switch" or .kind == "verdict" or .kind == "giveup") | [.kind, .cause.how, .severity]'
+}
 case_rehearse() { # HOST
     fabric 3
     run --duration 2s --fault-cmd "$(ctl_at 500ms "$1" rehearse fab1 --for 500ms)" --fault-cmd "$(ctl_at 750ms "$1" status)" \
@@ -77,6 +82,8 @@ case_rehearse() { # HOST
         bad "rehearsal at host $1" "the log does not say it"
     elif ! grep -q 'fails for a rehearsal: fab1 for 0.[0-9] s more' "$log/ctl" || ! grep -qx 'check 0' "$log/ctl"; then
         bad "rehearsal at host $1" "r2_ctl status, r2_stat --check: $(cat "$log/ctl")"
+    elif [ "$(kinds "$1" | sort -u)" != "[\"switch\",\"rehearsal\",\"info\"]" ] || kinds $((1 - $1)) | grep -qv '"info"]$'; then
+        bad "rehearsal at host $1" "events: $(kinds 0) $(kinds 1)"
     elif grep -q 'NET/R2 : R2-' "$log/out"; then
         bad "rehearsal at host $1" "somebody is blamed: $(grep -m1 'NET/R2 : R2-' "$log/out")"
     elif ! grep -qE "^h$1:.* life 2 is up" "$log/out"; then

@@ -18,9 +18,6 @@
 #include "oob/oob_ifsel.h"
 
 #define EVENTS_PER_TURN 64
-#define LISTEN_BACKLOG                                                                             \
-    4096 /* a start storm of a large job; net.core.somaxconn has the last word                     \
-          */
 
 static struct tcp_oob *to_tcp(struct r2_oob *oob)
 {
@@ -255,9 +252,7 @@ static void tcp_destroy(struct r2_oob *oob)
     }
     oob_chan_reap(o);
     oob_peer_free_all(o);
-    if (o->listenfd >= 0) {
-        close(o->listenfd);
-    }
+    oob_listen_close(o);
     close(o->wakefd);
     close(o->epfd);
     free(o);
@@ -285,10 +280,7 @@ static void tcp_drain(struct r2_oob *oob, uint64_t limit_ns)
 
     o->stopping = 1;
     o->now = now;
-    if (o->listenfd >= 0) {
-        close(o->listenfd);
-        o->listenfd = -1;
-    }
+    oob_listen_close(o);
     for (struct tcp_chan *c = o->chans; c != NULL; c = c->next) {
         if (c->state == CHAN_UP || c->state == CHAN_DRAIN) {
             oob_chan_drain(c, 1);
@@ -327,31 +319,6 @@ static const struct r2_oob_ops tcp_ops = {
     .counters = tcp_counters,
 };
 
-/* Binds to the address of @i, so that nobody finds us on another network. The port is the kernel's
- * choice. -1 with errno. */
-static int listen_open(struct tcp_oob *o, const struct oob_if *i)
-{
-    struct sockaddr_in s4 = {.sin_family = AF_INET};
-    struct sockaddr_in6 s6 = {.sin6_family = AF_INET6, .sin6_scope_id = i->scope};
-    struct sockaddr *sa = i->family == 4 ? (struct sockaddr *)&s4 : (struct sockaddr *)&s6;
-    socklen_t len = i->family == 4 ? sizeof(s4) : sizeof(s6);
-    struct epoll_event e = {.events = EPOLLIN, .data.ptr = &o->listenfd};
-
-    memcpy(&s4.sin_addr, i->addr, 4);
-    memcpy(&s6.sin6_addr, i->addr, 16);
-    o->listenfd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (o->listenfd < 0 || bind(o->listenfd, sa, len) != 0 ||
-        listen(o->listenfd, LISTEN_BACKLOG) != 0 || getsockname(o->listenfd, sa, &len) != 0 ||
-        epoll_ctl(o->epfd, EPOLL_CTL_ADD, o->listenfd, &e) != 0) {
-        return -1;
-    }
-    o->name.family = i->family;
-    o->name.port = ntohs(i->family == 4 ? s4.sin_port : s6.sin6_port);
-    o->name.scope = i->scope;
-    memcpy(o->name.addr, i->addr, sizeof(o->name.addr));
-    return 0;
-}
-
 static int wake_open(struct tcp_oob *o)
 {
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = &o->wakefd};
@@ -374,9 +341,7 @@ static void create_undo(struct tcp_oob *o)
     if (o == NULL) {
         return;
     }
-    if (o->listenfd >= 0) {
-        close(o->listenfd);
-    }
+    oob_listen_close(o);
     if (o->wakefd >= 0) {
         close(o->wakefd);
     }
@@ -421,7 +386,7 @@ struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg,
     if (i < 0) {
         goto err;
     }
-    if (wake_open(o) != 0 || listen_open(o, &list[i]) != 0) {
+    if (wake_open(o) != 0 || oob_listen_open(o, &list[i]) != 0) {
         snprintf(why, why_len, "no out-of-band socket on %s: %s", list[i].name, strerror(errno));
         goto err;
     }

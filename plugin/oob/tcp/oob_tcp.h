@@ -31,6 +31,8 @@
 #define OOB_KEEPALIVE     10000000000ull /* the same */
 #define OOB_PEER_BUCKETS  256
 
+struct oob_if;
+
 struct tcp_buf {
     uint8_t *data;
     size_t head, tail, cap; /* valid bytes: head .. tail */
@@ -119,6 +121,7 @@ struct tcp_oob {
     struct r2_oob_name name;
     uint64_t hello_timeout, keepalive;
     int epfd, wakefd, listenfd;
+    struct tcp_oob *listen_next; /* oob_tcp_listen.c */
     uint8_t listen_paused, in_progress, stopping, rescan, self_up;
     uint8_t strangers_logged; /* bit per kind */
     uint8_t starved;          /* paused for want of descriptors, not of places */
@@ -148,6 +151,12 @@ void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, enum oob_stra
 void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oob_bad why);
 /* Text of an address; family 4 or 6. */
 void oob_tcp_addr_text(const struct r2_oob_name *n, char *out, size_t len);
+
+/* oob_tcp_listen.c. Binds to the address of @i, so that nobody finds us on another network. The
+ * port is the kernel's choice. -1 with errno. A child of fork() does not have the socket. Any
+ * thread. */
+int oob_listen_open(struct tcp_oob *o, const struct oob_if *i);
+void oob_listen_close(struct tcp_oob *o);
 
 /* oob_tcp_door.c: places of those who have not proved the secret yet, and the listener */
 int oob_door_places(void);

@@ -1,6 +1,18 @@
 /* Both ends dial at once; channels that are lost and come back. */
 #include "tests/unit/oob_rig.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static uint64_t real_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SEC + (uint64_t)t.tv_nsec;
+}
+
 #define BURST 150
 static size_t
     burst_len; /* 60000: more than the sockets take, so that a channel given up still has a queue */
@@ -180,9 +192,57 @@ START_TEST(half_open)
 }
 END_TEST
 
+/* A process with a forked child (a DataLoader) is killed: its port must refuse, or nobody ever
+ * learns that it has gone. In real time. */
+START_TEST(killed_with_a_child)
+{
+    struct ep *a;
+    struct r2_oob_name name;
+    int pipefd[2], waits = 0;
+    pid_t parent, child = 0;
+
+    ck_assert_int_eq(pipe(pipefd), 0);
+    parent = fork();
+    if (parent == 0) { /* the process with the plugin */
+        struct ep *b = ep_new();
+        pid_t c = fork();
+
+        if (c == 0) { /* its DataLoader */
+            for (;;) {
+                pause();
+            }
+        }
+        (void)!write(pipefd[1], &c, sizeof(c));
+        (void)!write(pipefd[1], &b->name, sizeof(b->name));
+        for (;;) {
+            b->oob->ops->progress(b->oob, real_ns());
+            usleep(1000);
+        }
+    }
+    ck_assert_int_eq(read(pipefd[0], &child, sizeof(child)), sizeof(child));
+    ck_assert_int_eq(read(pipefd[0], &name, sizeof(name)), sizeof(name));
+    a = ep_new();
+    dial(a, &name);
+    while (!a->up && waits++ < 5000) {
+        a->oob->ops->progress(a->oob, real_ns());
+        usleep(1000);
+    }
+    ck_assert_int_eq(a->up, 1);
+    kill(parent, SIGKILL);
+    waitpid(parent, NULL, 0);
+    for (waits = 0; !a->refused && waits < 20000; waits++) {
+        a->oob->ops->progress(a->oob, real_ns());
+        usleep(1000);
+    }
+    kill(child, SIGKILL);
+    ck_assert_msg(a->refused, "20 s after the kill nobody refuses: down %d", a->down);
+}
+END_TEST
+
 int main(void)
 {
     static const TTest **const cases[] = {
+        &killed_with_a_child,
         &simultaneous_dial_is_decided_by_uuid,
         &cut_and_redialled,
         &half_open,

@@ -1,0 +1,102 @@
+/*
+ * The socket that an endpoint listens on. The kernel refuses connections to a process that has
+ * ended, which is how others learn of that; a child of fork() must not keep the socket, for it
+ * would be connected to in the place of the process that has gone.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "oob/oob_ifsel.h"
+#include "oob_tcp.h"
+
+#define LISTEN_BACKLOG                                                                             \
+    4096 /* a start storm of a large job; net.core.somaxconn has the last word                     \
+          */
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tcp_oob *all; /* those that listen */
+
+static void fork_before(void)
+{
+    pthread_mutex_lock(&all_lock);
+}
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&all_lock);
+}
+static void fork_child(void)
+{
+    for (struct tcp_oob *o = all; o; o = o->listen_next) {
+        close(o->listenfd);
+        o->listenfd = -1;
+    }
+    all = NULL;
+    pthread_mutex_unlock(&all_lock);
+}
+static void fork_register(void)
+{
+    pthread_atfork(fork_before, fork_parent, fork_child);
+}
+
+static int listen_bind(struct tcp_oob *o, const struct oob_if *i)
+{
+    struct sockaddr_in s4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 s6 = {.sin6_family = AF_INET6, .sin6_scope_id = i->scope};
+    struct sockaddr *sa = i->family == 4 ? (struct sockaddr *)&s4 : (struct sockaddr *)&s6;
+    socklen_t len = i->family == 4 ? sizeof(s4) : sizeof(s6);
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = &o->listenfd};
+
+    memcpy(&s4.sin_addr, i->addr, 4);
+    memcpy(&s6.sin6_addr, i->addr, 16);
+    o->listenfd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (o->listenfd < 0 || bind(o->listenfd, sa, len) != 0 ||
+        listen(o->listenfd, LISTEN_BACKLOG) != 0 || getsockname(o->listenfd, sa, &len) != 0 ||
+        epoll_ctl(o->epfd, EPOLL_CTL_ADD, o->listenfd, &e) != 0) {
+        return -1;
+    }
+    o->name.family = i->family;
+    o->name.port = ntohs(i->family == 4 ? s4.sin_port : s6.sin6_port);
+    o->name.scope = i->scope;
+    memcpy(o->name.addr, i->addr, sizeof(o->name.addr));
+    return 0;
+}
+
+int oob_listen_open(struct tcp_oob *o, const struct oob_if *i)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    int rc, err;
+
+    pthread_once(&once, fork_register);
+    pthread_mutex_lock(&all_lock);
+    rc = listen_bind(o, i);
+    err = errno;
+    if (rc == 0) {
+        o->listen_next = all;
+        all = o;
+    } else if (o->listenfd >= 0) {
+        close(o->listenfd);
+        o->listenfd = -1;
+    }
+    pthread_mutex_unlock(&all_lock);
+    errno = err;
+    return rc;
+}
+
+void oob_listen_close(struct tcp_oob *o)
+{
+    pthread_mutex_lock(&all_lock);
+    for (struct tcp_oob **at = &all; *at; at = &(*at)->listen_next) {
+        if (*at == o) {
+            *at = o->listen_next;
+            close(o->listenfd);
+            o->listenfd = -1;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&all_lock);
+}

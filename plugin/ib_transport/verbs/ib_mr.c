@@ -53,6 +53,7 @@ struct entry {
     uint32_t pending; /* NICs on which it is being registered */
     uint32_t leaving; /* ... deregistered */
     uint8_t gone;     /* no reference is left */
+    uint8_t mixed;    /* stood for a part of itself, too: which reference is of what is not known */
     int err;          /* errno of the last NIC that refused */
     uint64_t took;    /* ns: the shortest registration of it; 0: none has ended */
     struct mr_job job[];
@@ -483,7 +484,14 @@ static void put_locked(struct ib_mr_cache *cache, struct ib_mr *mr)
     struct entry *e = entry_of(mr);
     uint32_t late;
 
-    if (mr->refs == 0 || --mr->refs > 0) {
+    if (mr->refs == 0) {
+        return;
+    }
+    if (--mr->refs > 0) {
+        if (e->mixed) {
+            ib_mr_leave(
+                mr); /* what was let go may be other memory soon, which the NIC does not have */
+        }
         return;
     }
     mr_drop(cache, e);
@@ -517,6 +525,7 @@ struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int t
         pthread_mutex_unlock(&cache->lock);
         return NULL;
     }
+    entry_of(mr)->mixed |= key.addr != mr->addr || key.len != mr->len;
     mr->refs++; /* before the lock is let go */
     if (mr_register(cache, entry_of(mr), nic_mask, &err) == 0) {
         put_locked(cache, mr);

@@ -1,6 +1,8 @@
 /* Registrations of memory on every NIC, shared by who covers whom. */
 #include "tests/unit/mr_rig.h"
 
+#include <sys/mman.h>
+
 START_TEST(every_nic_and_the_last_put)
 {
     struct ib_mr *a, *b;
@@ -52,6 +54,86 @@ START_TEST(parts_are_covered)
     ib_mr_put(cache, part);
     ib_mr_put(cache, next);
     ib_mr_put(cache, over);
+    end();
+}
+END_TEST
+
+/* --- a NIC that has pages, as real ones do: those that were there when it registered them --- */
+
+static struct pinned {
+    struct ibv_mr *mr;
+    uint8_t *pages; /* the same ones, at another address */
+    uintptr_t addr;
+} pinned[16];
+static int npinned;
+static struct ibv_mr *(*plain_reg)(struct ibv_pd *pd, void *addr, size_t len, int access);
+static struct ibv_mr *(*plain_iova2)(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                     unsigned access);
+
+static struct ibv_mr *pin(struct ibv_mr *mr, void *addr, size_t len)
+{
+    void *pages = mremap(addr, 0, len, MREMAP_MAYMOVE); /* shared memory: maps it once more */
+
+    ck_assert_ptr_ne(pages, MAP_FAILED);
+    pinned[npinned++] = (struct pinned){mr, pages, (uintptr_t)addr};
+    return mr;
+}
+
+static struct ibv_mr *pinning_reg(struct ibv_pd *pd, void *addr, size_t len, int access)
+{
+    return pin(plain_reg(pd, addr, len, access), addr, len);
+}
+
+static struct ibv_mr *pinning_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                    unsigned access)
+{
+    return pin(plain_iova2(pd, addr, len, iova, access), addr, len);
+}
+
+/* A peer's RDMA write by the key of @mr on NIC 0. */
+static void nic_writes(struct ib_mr *mr, const void *addr, uint8_t byte)
+{
+    for (int i = npinned - 1; i >= 0; i--) {
+        if (pinned[i].mr == atomic_load(&mr->mr[0])) {
+            pinned[i].pages[(uintptr_t)addr - pinned[i].addr] = byte;
+            return;
+        }
+    }
+    ck_abort_msg("no such key");
+}
+
+/*
+ * The whole and a part of it are registered, by two communicators, say. The whole is released, what
+ * of it is no part is unmapped, and other pages come at its place: what is registered there is not
+ * what the NIC still has.
+ */
+START_TEST(what_is_released_may_be_other_memory)
+{
+    uint8_t *at = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct ib_mr *whole, *part, *anew;
+
+    begin();
+    plain_reg = verbs.reg_mr;
+    plain_iova2 = verbs.reg_mr_iova2;
+    verbs.reg_mr = pinning_reg;
+    verbs.reg_mr_iova2 = pinning_iova2;
+    whole = ib_mr_get(cache, at, 4 * PAGE, IB_PTR_HOST, 0, -1, 1);
+    part = ib_mr_get(cache, at + 3 * PAGE, PAGE, IB_PTR_HOST, 0, -1, 1);
+    nic_writes(whole, at, 1);
+    ck_assert_uint_eq(at[0], 1);
+
+    ib_mr_put(cache, whole);
+    ck_assert_int_eq(munmap(at, 3 * PAGE), 0);
+    ck_assert_ptr_eq(
+        mmap(at, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+        at);
+    anew = ib_mr_get(cache, at, 3 * PAGE, IB_PTR_HOST, 0, -1, 1);
+    ck_assert_ptr_nonnull(anew);
+    nic_writes(anew, at, 0x77);
+    ck_assert_msg(at[0] == 0x77, "a message that has come is not in its buffer: byte 0 is %02x",
+                  at[0]);
+    ib_mr_put(cache, anew);
+    ib_mr_put(cache, part);
     end();
 }
 END_TEST
@@ -383,6 +465,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, every_nic_and_the_last_put);
     tcase_add_test(t, parts_are_covered);
+    tcase_add_test(t, what_is_released_may_be_other_memory);
     tcase_add_test(t, type_is_part_of_the_key);
     tcase_add_test(t, nics_are_added_later);
     tcase_add_test(t, a_backup_that_cannot);

@@ -329,6 +329,7 @@ void ib_path_destroy(struct ib_conn *l, struct ib_path *p)
 {
     int ended = ib_nic_qp_destroy(l->nics, p->nic, p->qp), ring_free;
 
+    p->goes_on |= !ended;
     p->qp = NULL;
     if (p->cq && ended) {
         l->nics->v->destroy_cq(p->cq);

@@ -120,12 +120,14 @@ struct ib_path {
     uint64_t
         ack_alone;   /* largest in a word of the ring. R, where acks go round: written. S: taken */
     uint16_t ack_at; /* where acks go round, the word behind that one; else 0 */
-    uint16_t ack_poll;    /* S: counts looks at words further on */
-    uint64_t closed_at;   /* ns: when the last incarnation was closed; 0: none was */
-    uint64_t wrs, bytes;  /* IB_RLX: counters */
-    uint64_t cqes;        /* IB_RLX: completions, error or not */
-    uint64_t bytes_done;  /* IB_RLX, S: of @bytes, those whose work request is accounted for */
-    uint8_t reserved[40]; /* so that the place of a path in the connection is a shift */
+    uint16_t ack_poll;   /* S: counts looks at words further on */
+    uint64_t closed_at;  /* ns: when the last incarnation was closed; 0: none was */
+    uint64_t wrs, bytes; /* IB_RLX: counters */
+    uint64_t cqes;       /* IB_RLX: completions, error or not */
+    uint64_t bytes_done; /* IB_RLX, S: of @bytes, those whose work request is accounted for */
+    bool goes_on; /* a queue pair of it could not be destroyed: its NIC may read what it was to send
+                   */
+    uint8_t reserved[39]; /* so that the place of a path in the connection is a shift */
 };
 _Static_assert(sizeof(struct ib_path) == 256, "a power of two");
 

@@ -291,7 +291,9 @@ int ib_send_stage_end(struct ib_send *tx, int late)
 
         incarnation_over(tx, p);
         copies_poll(tx, p);
-        tx->lane[p]->lost |= (uint8_t)(late && tx->lane[p]->stage.reading != 0);
+        /* what RC repeats of a queue pair that goes on is read from there (P12) */
+        tx->lane[p]->lost |=
+            (uint8_t)((late && tx->lane[p]->stage.reading != 0) || tx->conn->path[p].goes_on);
     }
     ib_send_stage_turn(tx);
     return tx->lanes == 0;

@@ -391,6 +391,11 @@ static int abort_users(struct r2_inst *inst, struct ib_mr *mr)
     struct halting *list;
     int n = abort_all(inst, mr, &list);
 
+    for (int i = 0; i < n; i++) {
+        if (list[i].c->is_send) {
+            wait_for_copies(list[i].c, mr);
+        }
+    }
     late = n > 0 ? wait_for_halt(inst, list, n) : NULL;
     if (n < 0) { /* who could not be waited for may use it still */
         ib_mr_keep(inst->mrs, mr);

@@ -234,6 +234,7 @@ struct r2_peer {
     int refs;              /* connections */
     uint64_t last_contact;
     uint64_t refused_since;  /* ns; 0 */
+    uint64_t asked_at;       /* ns: over NICs, whether its process lives, since it refuses */
     char host[FO_HOST_NAME]; /* as it says itself; empty before the first connection */
     uint8_t crossed;         /* how far its cross pairs are; r2_cross.c */
     struct {

@@ -126,6 +126,13 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
  * none. As NCCL has them: no message is as long that its size is no int. */
 enum r2_status r2_net_test(struct r2_req *req, int *done, int *sizes);
 
+/*
+ * An attempt to connect whose set-up is over, and that NCCL has not asked after for NCCL_R2_CONNECT
+ * (it asks all the time; an abort in the middle of its init leaves attempts behind): closed.
+ * Returns the next time. Service thread, gate held.
+ */
+uint64_t r2_net_step_attempt(struct r2_comm *c, uint64_t now);
+
 /* All accept NULL, requests outstanding and dead hardware; always succeed and return at once.
  * Registrations that are left stay. */
 void r2_net_close(struct r2_comm *c);

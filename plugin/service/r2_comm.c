@@ -202,9 +202,13 @@ static __attribute__((noinline, cold)) enum r2_status report_error(struct r2_com
     return c->fo.error;
 }
 
-/* The attempt that @h names. Not one that was handed out already: that may be closed, and freed at
- * any moment. */
-static struct r2_comm *attempt_find(struct r2_inst *inst, int dev, const struct r2_handle *h)
+/*
+ * The attempt that @h names, and how far its set-up is. Not one that was handed out already, which
+ * may be closed, and freed at any moment. One whose set-up is over is handed out with that, and
+ * stays; another one may be looked at under the lock alone.
+ */
+static struct r2_comm *attempt_take(struct r2_inst *inst, int dev, const struct r2_handle *h,
+                                    int *setup)
 {
     struct r2_comm *c;
 
@@ -216,15 +220,12 @@ static struct r2_comm *attempt_find(struct r2_inst *inst, int dev, const struct 
               memcmp(&c->start->peer_name, &h->name, sizeof(h->name)) != 0)) {
         c = NULL;
     }
+    if (c) {
+        *setup = atomic_load_explicit(&c->setup, memory_order_acquire); /* pairs with setup_move */
+        c->start->given = *setup >= R2_SETUP_DONE;
+    }
     pthread_mutex_unlock(&inst->lock);
     return c;
-}
-
-static void give(struct r2_comm *c)
-{
-    pthread_mutex_lock(&c->inst->lock);
-    c->start->given = 1;
-    pthread_mutex_unlock(&c->inst->lock);
 }
 
 enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, void *handle,
@@ -233,6 +234,7 @@ enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, vo
     struct r2_handle h;
     struct r2_comm *c;
     enum r2_status status = R2_OK;
+    int setup = R2_SETUP_NEW;
 
     *out = NULL;
     memcpy(&h, handle, sizeof(h));
@@ -244,19 +246,17 @@ enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, vo
         }
         return status;
     }
-    c = handle_is_ours(&h) ? attempt_find(inst, dev, &h) : NULL;
+    c = handle_is_ours(&h) ? attempt_take(inst, dev, &h, &setup) : NULL;
     if (c == NULL) {
         R2_WARN("connect with a handle of another attempt");
         r2_log_flush();
         return R2_ERR_ARG;
     }
-    switch (atomic_load_explicit(&c->setup, memory_order_acquire)) { /* pairs with setup_move */
+    switch (setup) {
     case R2_SETUP_DONE:
-        give(c);
         *out = c;
         return R2_OK;
     case R2_SETUP_FAILED:
-        give(c);
         status = c->fo.error;
         if (c->fo.code != PROBE_CODE_NONE) {
             report_error(c); /* also what was found */
@@ -586,15 +586,11 @@ enum r2_status r2_net_test(struct r2_req *req, int *done, int *sizes)
 
 /* --- close --- */
 
-void r2_net_close(struct r2_comm *c)
+/* Gate held. */
+static void close_begin(struct r2_comm *c)
 {
-    int outstanding;
-
-    if (c == NULL) {
-        return;
-    }
-    r2_gate_visit(&c->gate);
-    outstanding = c->is_send ? !ib_send_idle(c->tx) : c->rx->ledger.rdone != c->rx->ledger.rpost;
+    int outstanding =
+        c->is_send ? !ib_send_idle(c->tx) : c->rx->ledger.rdone != c->rx->ledger.rpost;
     c->end->abort |= outstanding || (c->is_send && c->fo.error != R2_OK);
     c->fo.closing = 1;
     if (c->end->abort) {
@@ -610,5 +606,40 @@ void r2_net_close(struct r2_comm *c)
     c->repeat.interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
     r2_close_move(c, R2_CLOSE_BYE);
     r2_comm_kick(c); /* inside: outside, the service thread may have freed it by now */
+}
+
+void r2_net_close(struct r2_comm *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    r2_gate_visit(&c->gate);
+    close_begin(c);
     r2_gate_unvisit(&c->gate);
+}
+
+uint64_t r2_net_step_attempt(struct r2_comm *c, uint64_t now)
+{
+    int setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
+    uint64_t limit = c->start->over_at + R2_MS(c->inst->cfg.t_connect_ms);
+    bool left;
+
+    if (!c->is_send || setup < R2_SETUP_DONE) {
+        return UINT64_MAX;
+    }
+    pthread_mutex_lock(&c->inst->lock);
+    left = !c->start->given;
+    c->start->given |= left && now >= limit; /* from here on connect does not find it */
+    pthread_mutex_unlock(&c->inst->lock);
+    if (!left || now < limit) {
+        return left ? limit : UINT64_MAX;
+    }
+    R2_INFO("%s: NCCL has not asked after it any more: closed", c->label);
+    if (setup == R2_SETUP_DONE) {
+        close_begin(c);
+    } else {
+        r2_close_move(c, R2_CLOSE_DESTROY);
+        r2_comm_kick(c);
+    }
+    return UINT64_MAX;
 }

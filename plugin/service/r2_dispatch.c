@@ -30,8 +30,8 @@ static void send_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type a
     r2_peer_emit(inst, peer, as, &b);
 }
 
-/* Set-up failed here and the message was lost: the sender would repeat CONF until its time is over.
- */
+/* Set-up failed here and the message was lost: the sender would repeat CONF until its time is over,
+ * the receiver wait for ever. */
 static void send_refused(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uint32_t src)
 {
     union fo_body b = {
@@ -117,6 +117,14 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
     }
 }
 
+/* Whether connection @c is the one that a record from @peer is for. One whose set-up has failed
+ * stands until NCCL has heard of it, perhaps for ever, and is none. */
+static bool is_addressed(const struct r2_comm *c, const struct r2_peer *peer, uint32_t src)
+{
+    return c && c->peer == peer && (c->fo.peer == 0 || c->fo.peer == src || src == 0) &&
+           atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_FAILED;
+}
+
 static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const union fo_body *b,
                     uint64_t now)
 {
@@ -128,13 +136,13 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
         return;
     }
     c = r2_comm_find(inst, dst);
-    if (c == NULL || c->peer != peer || (c->fo.peer != 0 && c->fo.peer != src && src != 0)) {
+    if (!is_addressed(c, peer, src)) {
         inst->refused.unknown_records++;
         if (type == FO_MSG_BYE) {
             send_gone(inst, peer, FO_MSG_BYE_OK, src, dst);
         } else if (type == FO_MSG_DOWN || type == FO_MSG_FENCED) {
             send_gone(inst, peer, FO_MSG_GONE, src, dst);
-        } else if (type == FO_MSG_CONF) {
+        } else if (type == FO_MSG_CONF || type == FO_MSG_READY) {
             send_refused(inst, peer, src, dst);
         }
         return;

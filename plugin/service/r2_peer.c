@@ -20,6 +20,7 @@
 #include "r2_reconnect.h"
 #include "r2_setup.h"
 
+#define REFUSED_ASK_NS R2_MS(250) /* a few chances of an answer within the limit */
 #define REFUSED_LIMIT_NS                                                                           \
     1000000000ull /* a host that refuses for so long has no such process any more */
 #define CHANNEL_LIMIT_NS                                                                           \
@@ -124,6 +125,7 @@ void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
     /* what was lost with the old channel is announced again at once */
     for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
         r2_comm_visit(c);
+        r2_setup_on_channel(c);
         c->repeat.at = 0;
         for (int p = 0; p < c->conn.npaths; p++) {
             c->fo.path[p].send_at = c->ret->path[p].send_at = 0;
@@ -143,6 +145,11 @@ void r2_peer_channel_down(void *instance, struct r2_oob_peer *oob, int refused)
     }
     if (peer->channel.lost == 0) {
         peer->channel.lost = r2_now(inst);
+        for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
+            r2_comm_visit(c);
+            ib_conn_stir(&c->conn); /* who waits for its program is looked after from here on */
+            r2_comm_unvisit(c);
+        }
     }
     if (!refused) {
         peer->refused_since = 0;
@@ -204,6 +211,22 @@ static bool is_missed(struct r2_inst *inst, const struct r2_peer *peer)
     return missed;
 }
 
+/*
+ * A host refuses where the process has ended, and where a firewall of the management network
+ * rejects: then its process answers over the NICs, and the answer takes the refusal back. Returns
+ * the next time.
+ */
+static uint64_t ask_over_nics(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    uint64_t limit = peer->refused_since + REFUSED_LIMIT_NS, next;
+
+    if (r2_elapsed(now, peer->asked_at) >= REFUSED_ASK_NS && r2_inband_ask(inst, peer)) {
+        peer->asked_at = now;
+    }
+    next = peer->asked_at + REFUSED_ASK_NS;
+    return next > now && next < limit ? next : limit;
+}
+
 uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
     char what[160];
@@ -212,7 +235,7 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
         return UINT64_MAX;
     }
     if (r2_elapsed(now, peer->refused_since) < REFUSED_LIMIT_NS) {
-        return peer->refused_since + REFUSED_LIMIT_NS;
+        return ask_over_nics(inst, peer, now);
     }
     if (is_missed(inst, peer)) {
         r2_locate_peer(inst, peer, PROBE_ERROR);

@@ -66,9 +66,9 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     } else if (setup < R2_SETUP_DONE) {
         next = r2_setup_step(c, now);
     } else {
-        next = UINT64_MAX;
+        next = r2_net_step_attempt(c, now);
         if (setup == R2_SETUP_DONE) {
-            next = fo_step(&c->fo, now); /* first: what it settles may return */
+            next = r2_earlier(next, fo_step(&c->fo, now)); /* first: what it settles may return */
             next = r2_earlier(next, r2_reconnect_step(c, now));
             next = r2_earlier(next, r2_close_send_abort(c, now));
             next = r2_earlier(next, r2_close_notify(c, now));

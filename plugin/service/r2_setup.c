@@ -70,6 +70,7 @@ static void setup_move(struct r2_comm *c, enum r2_setup to)
     R2_TRACE("%s set-up %s -> %s", c->label, r2_setup_name(from), r2_setup_name(to));
     c->repeat.at = 0;
     c->repeat.interval = R2_MS(c->inst->cfg.t_repeat_ms);
+    c->start->over_at = to >= R2_SETUP_DONE ? r2_now(c->inst) : 0;
     atomic_store_explicit(&c->setup, to,
                           memory_order_release); /* pairs with the acquire in connect */
 }
@@ -116,8 +117,8 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
     if (!c->is_send) { /* accept tells the reason; the comm itself nobody will ever see */
         notify_listener(c);
         r2_close_move(c, R2_CLOSE_DESTROY);
-        r2_comm_kick(c);
     }
+    r2_comm_kick(c); /* S's: it is there until connect has told the reason, or NCCL asks no more */
 }
 
 /* --- the comm's halves --- */
@@ -430,6 +431,14 @@ static void send_ready(struct r2_comm *c)
 
     r2_balance_send(c);
     r2_peer_emit(c->inst, c->peer, FO_MSG_READY, &b);
+}
+
+void r2_setup_on_channel(struct r2_comm *c)
+{
+    if (!c->is_send && setup_of(c) == R2_SETUP_DONE && IB_RLX_GET(c->rx->messages) == 0 &&
+        atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+        send_ready(c);
+    }
 }
 
 void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m)

@@ -21,9 +21,11 @@ struct r2_setup_conn {
     uint64_t since, build_since; /* ns */
     uint32_t listen_id;
     struct r2_oob_name peer_name; /* S: from the handle */
-    uint8_t given;       /* S: connect has handed it, or its failure, to NCCL; inst->lock */
-    uint8_t ready;       /* R: paths that stand */
-    struct fo_rep rep;   /* S: what R offered. R: what we offered */
+    uint8_t given;     /* S: connect has handed it, or its failure, to NCCL, or nobody asks after it
+                          any more; inst->lock */
+    uint64_t over_at;  /* ns: set-up was done, or failed */
+    uint8_t ready;     /* R: paths that stand */
+    struct fo_rep rep; /* S: what R offered. R: what we offered */
     struct fo_conf conf; /* S: what we answered. R: what S answered */
     struct r2_build build[IB_MAX_PATHS];
     void *ctl_src_mem;
@@ -36,6 +38,9 @@ uint64_t r2_setup_step(struct r2_comm *c, uint64_t now);
 void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo_req *m);
 void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m);
 void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m);
+/* The channel to the peer stands again. R: READY once more where nothing has come yet: S may have
+ * given up meanwhile, and its REFUSE, said once, be lost with the channel. */
+void r2_setup_on_channel(struct r2_comm *c);
 void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
 /* Ends it with a reason, of which the peer and, at R, the listener are notified. */
 void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

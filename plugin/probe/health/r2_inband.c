@@ -230,11 +230,28 @@ static int unanswered(const struct r2_inst *inst, const struct r2_peer *peer, ui
            r2_elapsed(now, peer->channel.requested_since) >= R2_MS(inst->cfg.t_repeat_ms);
 }
 
+/* Adds the question to what goes out. 0: there is no room. */
+static size_t question_add(struct r2_peer *peer, const struct r2_pair *pair)
+{
+    union fo_body b = {
+        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_REQUEST}};
+    size_t n = fo_pack(FO_MSG_LOAD, &b, peer->out.buf + peer->out.len,
+                       sizeof(peer->out.buf) - peer->out.len);
+
+    peer->out.len += n;
+    return n;
+}
+
+bool r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer)
+{
+    const struct r2_pair *pair = any_usable(inst, peer);
+
+    return pair && question_add(peer, pair) != 0;
+}
+
 void r2_inband_request(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
-    union fo_body b = {.load = {.flags = FO_LOAD_REQUEST}};
     const struct r2_pair *pair = any_usable(inst, peer);
-    size_t n;
 
     if (pair == NULL || peer->channel.lost || peer->channel.owed_since == 0 ||
         r2_elapsed(now, peer->channel.owed_at) > ROW_NS(inst) ||
@@ -243,12 +260,7 @@ void r2_inband_request(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
          r2_elapsed(now, peer->channel.requested_at) < ROW_NS(inst))) {
         return;
     }
-    b.load.nic = pair->nic;
-    b.load.peer_nic = pair->peer_nic;
-    n = fo_pack(FO_MSG_LOAD, &b, peer->out.buf + peer->out.len,
-                sizeof(peer->out.buf) - peer->out.len);
-    if (n) {
-        peer->out.len += n;
+    if (question_add(peer, pair)) {
         peer->channel.requested_at = now;
         peer->channel.requested_since =
             peer->channel.requested_since ? peer->channel.requested_since : now;

@@ -8,6 +8,7 @@
 #define R2_INBAND_H
 
 #include <poll.h>
+#include <stdbool.h>
 
 #include "r2_pair.h"
 
@@ -17,6 +18,9 @@
  * goes with it.
  */
 void r2_inband_request(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
+/* Adds a question that the peer's process always answers to what goes out next. false: no pair
+ * could carry it. */
+bool r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer);
 /* The channel has taken a message to @peer. */
 void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 /*

@@ -33,9 +33,18 @@ bool r2_still_has_posted(const struct r2_comm *c)
     return used != 0;
 }
 
+/* There is no channel, so that no word can come which would end what waits for the other end's
+ * program: R's open receives, S's wait for one. */
+static bool waits_without_channel(const struct r2_comm *c)
+{
+    return c->peer->channel.lost &&
+           (c->is_send ? c->watch->want.since != 0
+                       : IB_RLX_GET(c->rx->opened) != IB_RLX_GET(c->rx->messages));
+}
+
 bool r2_still_waits(const struct r2_comm *c)
 {
-    return r2_still_has_posted(c) ||
+    return r2_still_has_posted(c) || waits_without_channel(c) ||
            (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
 }
 

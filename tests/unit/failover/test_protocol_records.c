@@ -490,6 +490,73 @@ START_TEST(receiver_learns_that_the_sender_gave_up)
 }
 END_TEST
 
+/* The channel is lost from before READY until after S's time is over, so that S's REFUSE is lost
+ * with it: it is said once. R has its receive open by then, as NCCL's proxy has. */
+static int lose_the_channel(struct rig *r, int from, int type, union fo_body *b)
+{
+    return type != FO_MSG_READY && type != FO_MSG_REFUSE;
+}
+
+START_TEST(receiver_learns_that_the_sender_gave_up_when_the_word_is_lost)
+{
+    enum r2_status st = R2_OK;
+    int done = 0, op = -1;
+
+    rig = rig_create(2, 0,
+                     (const char *[]){"0:NCCL_R2_CONNECT=300", "NCCL_R2_GIVE_UP=2000",
+                                      "NCCL_IB_TIMEOUT=20", NULL});
+    rig->filter = lose_the_channel;
+    rig_connect_begin(rig, 0, 0);
+    for (uint64_t end = rig_now(rig) + RIG_S; st == R2_OK && rig_now(rig) < end;) {
+        st = rig_connect_turn(rig, 0, &done);
+        if (rig->side[1].comm && op < 0) {
+            r_mr = rig_reg(rig, 1, in, sizeof(in));
+            op = rig_irecv1(rig, in, 8, 0, r_mr);
+        }
+    }
+    ck_assert_int_eq(st, R2_ERR_COMM); /* S's NCCL has the error, its connection is gone */
+    ck_assert_ptr_nonnull(rig->side[1].comm);
+    ck_assert_int_ge(op, 0);
+    rig->filter = NULL; /* the channel is back, and stays */
+    rig_oob_cut(rig, 1);
+    rig_run(rig, 100 * RIG_MS);
+    rig_oob_cut(rig, 0);
+    ck_assert_int_eq(rig_comms(rig, 0), 0);
+    ck_assert_msg(rig_until(rig, receiver_failed, 600 * RIG_S),
+                  "R waits for ever: %d REFUSE, %d DOWN, R status %d after %llu s",
+                  rig_count(rig, 0, FO_MSG_REFUSE), rig_count(rig, 1, FO_MSG_DOWN),
+                  rig->side[1].status, (unsigned long long)(rig_now(rig) / RIG_S));
+    rig_dereg(rig, 1, r_mr);
+}
+END_TEST
+
+/*
+ * ncclCommAbort during init: S's NCCL never calls connect again (its proxy has no other handle of
+ * the attempt). R's NCCL closes what it has. 0: the attempt stands by then; 1: its time is over,
+ * since READY was lost.
+ */
+START_TEST(given_up_in_the_middle_of_init)
+{
+    rig = rig_create(2, 0,
+                     (const char *[]){"0:NCCL_R2_CONNECT=300", "NCCL_R2_LINGER=1000",
+                                      "NCCL_IB_TIMEOUT=20", NULL});
+    rig->filter = _i ? lose_the_channel : NULL;
+    rig_connect_begin(rig, 0, 0);
+    while (rig->side[1].comm == NULL) {
+        rig_enter(&rig->side[1]);
+        ck_assert_int_eq(r2_net_accept(rig->listen, &rig->side[1].comm), R2_OK);
+        rig_run(rig, RIG_MS);
+    }
+    rig_run(rig, RIG_S);
+    rig->filter = NULL;
+    rig_close(rig, 1);
+    rig_run(rig, 600 * RIG_S);
+    ck_assert_msg(rig_comms(rig, 1) == 0 && rig_comms(rig, 0) == 0,
+                  "600 s after: R has %d connections, BYE said %u times; S has %d",
+                  rig_comms(rig, 1), rig_count(rig, 1, FO_MSG_BYE), rig_comms(rig, 0));
+}
+END_TEST
+
 static int no_listener_any_more(struct rig *r, int from, int type, union fo_body *b)
 {
     if (type == FO_MSG_REQ && r->filter_count++ == 0) {
@@ -530,6 +597,8 @@ int main(void)
     tcase_add_loop_test(t, set_up_goes_on_without_what_is_wrong, 0, 2);
     tcase_add_test(t, malformed_messages_are_dropped_and_counted);
     tcase_add_test(t, receiver_learns_that_the_sender_gave_up);
+    tcase_add_test(t, receiver_learns_that_the_sender_gave_up_when_the_word_is_lost);
+    tcase_add_loop_test(t, given_up_in_the_middle_of_init, 0, 2);
     tcase_add_test(t, connect_to_a_closed_listener);
     suite_add_tcase(s, t);
     r = srunner_create(s);

@@ -356,7 +356,7 @@ START_TEST(two_cases_do_not_answer_each_other_for_ever)
     ck_assert(rig_until(rig, cases_are_decided, 10 * RIG_S));
     said = rig_count(rig, 0, FO_MSG_LOCATE) + rig_count(rig, 1, FO_MSG_LOCATE);
     ck_assert_uint_lt(said, 150);
-    finish(1, BIG, 60 * RIG_S); /* both fences are soft: T_dead */
+    finish(1, BIG, 150 * RIG_S); /* both fences are soft: T_dead */
     stop();
 }
 END_TEST

@@ -126,7 +126,7 @@ case_nic() {
     is "json: the other end says that it is the peer's" down1.json '.jobs[0].processes[0] | (.nics[] | select(.device == "fab1") |
         .state == "avoided" and .port_state == "up" and .moved > 0 and .why == "h0:fab1 port or cable" and .fault_at_peer == 1) and
         (.history[] | select(.kind == "news") | .text == "h0:fab1 port or cable, says h0" and .code == null)'
-    says "history: the other end has heard it" down1.H '^[0-9:.]{12} [0-9]+ news     h0:fab1 port or cable, says h0$'
+    says "history: the other end has heard it" down1.H '^[0-9:.]{12} [0-9]+ news       h0:fab1 port or cable, says h0$'
     says "check: the other end's NICs are well" down1.check '^1 process, NICs here are well; fab1 avoided for h0:fab1 port or cable$'
     says "check: the other end's exit status is 0" down1.check.rc '^0$'
     says "check: a problem, one short line" down.check '^R2-L01 fab1 port down; .*check link'

@@ -67,8 +67,8 @@ refuses 2 "there is nothing to name beside options, not 'extra'" r2_stat extra
 refuses 2 "there is nothing to name beside options, not 'extra'" r2_topo extra
 refuses 2 "'extra' is one argument too many" r2_config extra
 refuses 6 "'broadcast' is one word too many" r2_perf all_reduce broadcast
-refuses 2 "what is to be done? drain, undrain, failback or status" r2_ctl
-refuses 2 "unknown command 'zzz': drain, undrain, failback or status" r2_ctl zzz
+refuses 2 "what is to be done? drain, undrain, failback, rehearse or status" r2_ctl
+refuses 2 "unknown command 'zzz': drain, undrain, failback, rehearse or status" r2_ctl zzz
 refuses 2 "what is to be done? up, exec, fault, status or down" softfab
 refuses 2 "'zzz' is none of up, exec, fault, status, down" softfab zzz
 

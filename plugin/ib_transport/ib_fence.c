@@ -69,7 +69,7 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
     f->job.urgent = urgent;
     f->stage = IB_FENCE_ERROR;
     f->path->marks = f->path->marks_nic = f->path->marks_out = 0;
-    f->idle = f->path->sq_used == 0;
+    f->idle = f->path->sq_used == 0 && !f->path->failed;
     f->refused = f->queried = f->again = f->flushed = 0;
     f->erred_at = 0;
     f->quiet_at = UINT64_MAX;

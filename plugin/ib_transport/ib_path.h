@@ -113,6 +113,7 @@ struct ib_path {
     uint16_t tails_out; /* IB_RLX, S: of those, writes of no bytes (ib_send_tail_probe) */
     uint16_t bulk_out;  /* IB_RLX, S: of those, writes of data whose record follows (P32) */
     uint16_t ctl_run;   /* unsignaled control writes since the last signaled one */
+    uint8_t failed;     /* S: some send ended otherwise than well */
     uint8_t recvs_due;  /* R: receives consumed and not posted again, below IB_RECV_BATCH */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
     uint32_t nrecords;  /* size records of this incarnation. S: posted. R: taken (P33) */

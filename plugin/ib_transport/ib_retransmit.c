@@ -34,7 +34,8 @@ void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib
     struct ib_smsg *m;
 
     ib_send_stage_incarnation_closed(tx, p, inc, how != IB_SEND_CLOSE_HARD);
-    if (tx->conn->path[p].sq_used == 0 && how != IB_SEND_CLOSE_FLUSHED) {
+    if (tx->conn->path[p].sq_used == 0 && !tx->conn->path[p].failed &&
+        how != IB_SEND_CLOSE_FLUSHED) {
         return; /* every work request is accounted for */
     }
     FOR_EACH_BUSY(tx, m)

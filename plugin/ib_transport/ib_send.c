@@ -418,10 +418,14 @@ static inline __attribute__((always_inline)) void account(struct ib_send *tx, st
     IB_RLX_ADD(p->cqes, 1);
     if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index &&
         part->inc == p->inc) {
+        if (__builtin_expect(!good, 0)) {
+            p->failed = 1; /* who wrote that is for the fence to find out (P13, P16.4) */
+            return;
+        }
         part->wr_out = 0;
         m->wrs_out--;
         IB_RLX_ADD(p->bytes_done, part->len);
-        m->arrived |= (uint16_t)(good << ib_wr_part(wr_id));
+        m->arrived |= (uint16_t)(1u << ib_wr_part(wr_id));
     }
 }
 

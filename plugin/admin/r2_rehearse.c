@@ -88,7 +88,7 @@ static void begin(struct r2_inst *inst, int nic, uint64_t ms)
         r2_comm_unvisit(c);
     }
     R2_INFO("rehearsal: NIC %s fails for %.1f s, as the administrator asked: %d connections leave "
-            "it, %d stay, since they have no other way",
+            "it, %d cannot do without",
             inst->nics.nic[nic].name, (double)ms / 1e3, moved, stay);
 }
 

@@ -149,13 +149,14 @@ void fo_on_gone(struct fo_conn *fc, const char *what);
  * over. */
 void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen);
 
-/* Our NIC @nic is not usable any more. */
 /*
  * An administrator wants to see what a failure of these paths does: those that are drained by now
  * and that the connection can do without end as failed ones do, with what is under way. Returns how
  * many. Gate held.
  */
 int fo_rehearse(struct fo_conn *fc, uint32_t paths);
+
+/* Our NIC @nic is not usable any more. */
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
 
 /*

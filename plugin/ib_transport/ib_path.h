@@ -113,7 +113,7 @@ struct ib_path {
     uint16_t tails_out; /* IB_RLX, S: of those, writes of no bytes (ib_send_tail_probe) */
     uint16_t bulk_out;  /* IB_RLX, S: of those, writes of data whose record follows (P32) */
     uint16_t ctl_run;   /* unsignaled control writes since the last signaled one */
-    uint8_t failed;     /* S: some send ended otherwise than well */
+    uint8_t failed;     /* S: a data send has a completion that is no success */
     uint8_t recvs_due;  /* R: receives consumed and not posted again, below IB_RECV_BATCH */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
     uint32_t nrecords;  /* size records of this incarnation. S: posted. R: taken (P33) */
@@ -126,8 +126,8 @@ struct ib_path {
     uint64_t wrs, bytes; /* IB_RLX: counters */
     uint64_t cqes;       /* IB_RLX: completions, error or not */
     uint64_t bytes_done; /* IB_RLX, S: of @bytes, those whose work request is accounted for */
-    bool goes_on; /* a queue pair of it could not be destroyed: its NIC may read what it was to send
-                   */
+    bool goes_on; /* a queue pair of it could not be destroyed: its NIC may read what it was to
+                     send. By the worker that destroys it; read when that job is back */
     uint8_t reserved[39]; /* so that the place of a path in the connection is a shift */
 };
 _Static_assert(sizeof(struct ib_path) == 256, "a power of two");

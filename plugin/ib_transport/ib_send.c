@@ -436,16 +436,11 @@ static __attribute__((noinline, cold)) void account_tail(struct ib_path *p)
     IB_RLX_ADD(p->cqes, 1);
 }
 
-/* Of a record the write before it; of a staged part its bytes in the ring. */
-static __attribute__((noinline)) void account_more(struct ib_send *tx, struct ib_path *p,
-                                                   uint64_t wr_id)
+/* The write before a record. */
+static __attribute__((noinline)) void account_bulk(struct ib_path *p)
 {
-    if (ib_wr_kind(wr_id) == IB_WR_STAGED) {
-        ib_send_stage_sent(tx, p);
-    } else {
-        IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
-        IB_RLX_ADD(p->bulk_out, p->open ? -1 : 0);
-    }
+    IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
+    IB_RLX_ADD(p->bulk_out, p->open ? -1 : 0);
 }
 
 /* What is no good completion of a plain part. @drain: who wrote it is told apart. */
@@ -453,9 +448,14 @@ static __attribute__((noinline)) void other_completion(struct ib_send *tx, struc
                                                        const struct ibv_wc *wc, int drain)
 {
     switch (ib_wr_kind(wc->wr_id)) {
+    case IB_WR_STAGED: /* else its bytes in the ring are the NIC's until the fence has ended, too */
+        if (wc->status == IBV_WC_SUCCESS) {
+            ib_send_stage_sent(tx, p);
+        }
+        account(tx, p, wc->wr_id, wc->status == IBV_WC_SUCCESS);
+        break;
     case IB_WR_RECORD:
-    case IB_WR_STAGED:
-        account_more(tx, p, wc->wr_id);
+        account_bulk(p);
         /* fall through */
     case IB_WR_DATA:
         account(tx, p, wc->wr_id, wc->status == IBV_WC_SUCCESS);

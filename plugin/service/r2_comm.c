@@ -624,15 +624,19 @@ uint64_t r2_net_step_attempt(struct r2_comm *c, uint64_t now)
     uint64_t limit = c->start->over_at + R2_MS(c->inst->cfg.t_connect_ms);
     bool left;
 
-    if (!c->is_send || setup < R2_SETUP_DONE) {
+    if (!c->is_send || setup < R2_SETUP_DONE || c->start->over_at == 0) {
         return UINT64_MAX;
     }
+    if (now < limit) {
+        return limit;
+    }
+    c->start->over_at = 0; /* once */
     pthread_mutex_lock(&c->inst->lock);
     left = !c->start->given;
-    c->start->given |= left && now >= limit; /* from here on connect does not find it */
+    c->start->given = 1; /* from here on connect does not find it */
     pthread_mutex_unlock(&c->inst->lock);
-    if (!left || now < limit) {
-        return left ? limit : UINT64_MAX;
+    if (!left) {
+        return UINT64_MAX;
     }
     R2_INFO("%s: NCCL has not asked after it any more: closed", c->label);
     if (setup == R2_SETUP_DONE) {

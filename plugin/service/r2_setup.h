@@ -23,7 +23,8 @@ struct r2_setup_conn {
     struct r2_oob_name peer_name; /* S: from the handle */
     uint8_t given;     /* S: connect has handed it, or its failure, to NCCL, or nobody asks after it
                           any more; inst->lock */
-    uint64_t over_at;  /* ns: set-up was done, or failed */
+    uint64_t over_at;  /* ns: set-up was done, or failed; 0: not yet, or it was looked at since
+                          whether NCCL has it. Service thread */
     uint8_t ready;     /* R: paths that stand */
     struct fo_rep rep; /* S: what R offered. R: what we offered */
     struct fo_conf conf; /* S: what we answered. R: what S answered */

@@ -421,9 +421,6 @@ static void report_fault(struct r2_report *r, struct r2_report_case *k)
     char text[256];
 
     k->reported = 1;
-    if (k->info.fault == IB_FAULT_REHEARSAL) {
-        return; /* the administrator's, whom the end of the switch tells what it cost: no failure */
-    }
     snprintf(text, sizeof(text), "%.23s: %s, %u connection%s%s", e.nic.device, k->detail, k->conns,
              plural(k->conns), k->stranded ? ", no path left for some" : "");
     e.kind = R2_EVENT_FAULT;
@@ -555,7 +552,8 @@ void r2_report_cases_step(struct r2_report *r, uint64_t now, int all)
                 k->no = 0;
             }
         } else {
-            if (!k->reported && k->kind == R2_EVENT_SWITCH) {
+            /* a rehearsal is none: the administrator hears of the switch */
+            if (!k->reported && k->kind == R2_EVENT_SWITCH && k->info.fault != IB_FAULT_REHEARSAL) {
                 report_fault(r, k);
             }
             if (all || is_complete(k, now)) {

@@ -208,7 +208,9 @@ wanted "ctl" && {
     says 2 "which NIC" rehearse
     says 2 "for takes seconds" rehearse mlx5_0 --for 2h
     says 2 "for takes seconds" rehearse mlx5_0 --for 3601
+    says 2 "for takes seconds" rehearse mlx5_0 --for 0.1ms
     says 2 "names and --for alone" rehearse mlx5_0 --wait
+    says 2 "for goes with rehearse" drain mlx5_0 --for 10
     says 1 "no running job here has a NIC mlx5_0: there is nothing to rehearse" rehearse mlx5_0
     says 2 "unknown option '--sideways'" drain mlx5_0 --sideways
     says 2 "limit takes seconds" drain mlx5_0 --limit x

@@ -10,8 +10,9 @@
 #include "plugin/base/r2_host_registry.h"
 #include "plugin/base/r2_rundir.h"
 
-#define CTL_BOARDS 64
-#define CTL_NAMES  32
+#define CTL_BOARDS      64
+#define CTL_NAMES       32
+#define CTL_REHEARSE_MS 10000 /* a rehearsal without --for */
 
 struct ctl {
     const char *dir; /* run directory */
@@ -23,7 +24,7 @@ struct ctl {
     bool force;     /* names of NICs that cannot be seen from here are taken */
     double limit_s; /* of --wait */
     const char *why;
-    unsigned for_ms; /* of a rehearsal; 0: it ends */
+    int for_ms; /* of a rehearsal; 0: it ends, -1: as usual */
 };
 
 /* Prints "r2_ctl: ..." to stderr; returns 1, the exit status. */

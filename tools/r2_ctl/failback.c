@@ -64,7 +64,8 @@ static int command_edit(void *arg, const char *path, const char *old, size_t len
     }
     number = number_next(word, known);
     if (cmd->kind == R2_RUNDIR_REHEARSE) {
-        snprintf(value, sizeof(value), " %llu %u", (unsigned long long)number, cmd->c->for_ms);
+        snprintf(value, sizeof(value), " %llu %d", (unsigned long long)number,
+                 cmd->c->for_ms >= 0 ? cmd->c->for_ms : CTL_REHEARSE_MS);
         used = running_keep(cmd, word, known, number, text);
     } else {
         snprintf(value, sizeof(value), " %llu", (unsigned long long)number);

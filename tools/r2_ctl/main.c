@@ -222,6 +222,9 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
     char why[600];
     int rc;
 
+    if (n > 0 && c->for_ms >= 0 && strcmp(words[0], "rehearse") != 0) {
+        return misuse("--for goes with rehearse");
+    }
     if (n == 0) {
         return misuse("what is to be done? drain, undrain, failback, rehearse or status");
     }
@@ -246,7 +249,7 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
 }
 
 /* "10", "2.5s" or "500ms" */
-static int for_parse(const char *text, unsigned *ms)
+static int for_parse(const char *text, int *ms)
 {
     char *end;
     double v = strtod(text, &end);
@@ -260,16 +263,16 @@ static int for_parse(const char *text, unsigned *ms)
             return -1;
         }
     }
-    if (v > R2_RUNDIR_REHEARSE_MS) {
+    if (v > R2_RUNDIR_REHEARSE_MS || (v > 0 && v < 1)) {
         return -1;
     }
-    *ms = (unsigned)v;
+    *ms = (int)v;
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    struct ctl c = {.limit_s = 60, .why = "", .for_ms = 10000};
+    struct ctl c = {.limit_s = 60, .why = "", .for_ms = -1};
     bool all = false;
     char *end;
     int opt;
@@ -288,7 +291,7 @@ int main(int argc, char **argv)
             break;
         case OPT_FOR:
             if (for_parse(optarg, &c.for_ms) != 0) {
-                return misuse("--for takes seconds, 0 to 3600: 10 or 10s or 2.5");
+                return misuse("--for takes seconds, 0 to 3600: 10, 2.5s or 500ms");
             }
             break;
         case OPT_WHY:

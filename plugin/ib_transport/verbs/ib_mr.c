@@ -53,7 +53,8 @@ struct entry {
     uint32_t pending; /* NICs on which it is being registered */
     uint32_t leaving; /* ... deregistered */
     uint8_t gone;     /* no reference is left */
-    uint8_t mixed;    /* stood for a part of itself, too: which reference is of what is not known */
+    uint8_t mixed;    /* stood for a part of itself, too: which reference is of what is not known.
+                         The cache's lock */
     int err;          /* errno of the last NIC that refused */
     uint64_t took;    /* ns: the shortest registration of it; 0: none has ended */
     struct mr_job job[];

@@ -18,6 +18,8 @@
     4096 /* a start storm of a large job; net.core.somaxconn has the last word                     \
           */
 
+/* Guards the list, and that the descriptors of those in it are theirs. An endpoint's own thread,
+ * which alone opens and closes, reads its descriptor without. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tcp_oob *all; /* those that listen */
 

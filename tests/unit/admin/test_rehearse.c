@@ -95,6 +95,7 @@ START_TEST(a_last_path_stays)
     rig_run(rig, 20 * RIG_MS);
     ck_assert(!is_up(0, 1) && is_up(0, 0));
     rehearse(_i, "fab0", 0, 2000);
+    ck_assert_uint_eq(rig->side[_i].inst->drain.rehearsed, 1);
     messages(2);
     ck_assert(is_up(0, 0) && is_up(1, 0));
     ck_assert_uint_eq(inc(0, 0), 1);
@@ -156,6 +157,7 @@ START_TEST(without_failover_nothing_ends)
 
     start_with_dir(2, 0, off);
     rehearse(0, "fab0", 0, 2000);
+    ck_assert_uint_eq(rig->side[0].inst->drain.rehearsed, 1);
     messages(2);
     ck_assert(is_up(0, 0) && is_up(1, 0));
     end();

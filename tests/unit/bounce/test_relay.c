@@ -2,6 +2,7 @@
  * when, and who reads and writes what until when. */
 #include "balance/r2_balance_int.h"
 #include "tests/unit/relay_rig.h"
+#include "tests/unit/early_flush.h"
 
 /* --- in health --- */
 
@@ -329,8 +330,38 @@ START_TEST(aborted_under_a_copy)
 }
 END_TEST
 
+/*
+ * The library flushes a part that the device has in hand: its bytes in the ring are the device's
+ * until the fence has ended, and no other connection gets the lane.
+ */
+START_TEST(a_flush_before_the_fence_frees_no_ring)
+{
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_WATCHDOG=off", NULL});
+    recv_burst(1, 5000);
+    fire("h1:n0 hang");
+    send_burst(1);
+    rig_run(rig, 100 * RIG_US);
+    ck_assert_uint_eq(engine.ended, 1); /* copied, and posted */
+    fire("h0:n0 hang");
+    library_flushes(IB_WR_STAGED, posted - 1, 1);
+    rig_run(rig, RIG_MS);
+    ck_assert_int_eq(flush.left, 0);
+    ck_assert(!is_up(0, 0));
+    ck_assert_uint_eq(comm(0)->tx->lanes & 1, 1);
+    rig_run(rig, RIG_S); /* the fence is soft */
+    ck_assert(path_at(0, 0)->soft);
+    ck_assert_uint_eq(comm(0)->tx->lanes & 1, 1);
+    fire("*:n0 unhang");
+    finish(1, 10 * RIG_S);
+    ck_assert_uint_eq(comm(0)->tx->lanes & 1, 0);
+    stop();
+    relay_stop(0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, a_flush_before_the_fence_frees_no_ring);
     tcase_add_test(t, carries_by_way_of_staging);
     tcase_add_loop_test(t, off_costs_nothing, 0, 2);
     tcase_add_loop_test(t, goes_on_without_staging_memory, 0,

@@ -1,11 +1,10 @@
 /* An abort under copies to staging memory: NCCL frees the buffer when its registration has been
  * released, so that the release waits for them. */
 #include "tests/unit/relay_rig.h"
+#include "tests/unit/second_conn.h"
 
 static unsigned waits, end_at; /* the copies end with this one; 0: never */
 static uint64_t waited_ns;
-
-static struct r2_comm *second[2];
 
 static void wait_ns(void *arg, uint64_t ns)
 {
@@ -105,29 +104,6 @@ static int modify_refuses(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 static int destroy_refuses(struct ibv_qp *qp)
 {
     return qp == refusing.qp ? EBUSY : refusing.destroy_qp(qp);
-}
-
-static struct r2_listen *second_listen;
-
-static void second_connect(void)
-{
-    uint8_t handle[R2_NET_HANDLE_SIZE];
-
-    second[0] = second[1] = NULL;
-    rig_enter(&rig->side[1]);
-    ck_assert_int_eq(r2_net_listen(rig->side[1].inst, 0, handle, &second_listen), R2_OK);
-    for (int n = 0; n < 100000 && !(second[0] && second[1]); n++) {
-        if (!second[0]) {
-            rig_enter(&rig->side[0]);
-            ck_assert_int_eq(r2_net_connect(rig->side[0].inst, 0, handle, &second[0]), R2_OK);
-        }
-        if (!second[1]) {
-            rig_enter(&rig->side[1]);
-            ck_assert_int_eq(r2_net_accept(second_listen, &second[1]), R2_OK);
-        }
-        rig_turn(rig, 10 * RIG_US);
-    }
-    ck_assert(second[0] && second[1]);
 }
 
 #define LEN 5000

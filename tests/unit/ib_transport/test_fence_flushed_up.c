@@ -4,44 +4,10 @@
  * up says no more of S's buffers than what it makes up behind ERR (P13, P16.4, P19).
  */
 #include "tests/unit/race_rig.h"
+#include "tests/unit/early_flush.h"
 
 #define N    4
 #define SIZE 3000
-
-/* Of S's path 0: so many sends, from message @seq on, are flushed by the library alone. */
-static struct {
-    int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
-    struct ibv_cq *cq;
-    uint64_t seq;
-    int left;
-} flush;
-
-static int poll_cq_flush(struct ibv_cq *cq, int n, struct ibv_wc *wc)
-{
-    int got = 0;
-
-    for (; cq == flush.cq && flush.left && got < n; got++, flush.left--) {
-        uint32_t code = wc[got].vendor_err; /* bnxt_re_poll_flush_wcs() does not write it */
-
-        wc[got] = (struct ibv_wc){.wr_id = ib_wr_id(IB_WR_DATA, 0, flush.seq++),
-                                  .status = IBV_WC_WR_FLUSH_ERR,
-                                  .vendor_err = code};
-    }
-    return got ? got : flush.poll_cq(cq, n, wc);
-}
-
-/* The event of a queue pair has reached S's library, which has it in ERR by itself. */
-static void library_flushes(uint64_t first, int n)
-{
-    const struct ib_path *path = &comm(0)->conn.path[0];
-    struct ibv_context_ops *ops = &rig->side[0].inst->nics.nic[path->nic].ctx->ops;
-
-    flush.poll_cq = ops->poll_cq;
-    flush.cq = path->cq;
-    flush.seq = first;
-    flush.left = n;
-    ops->poll_cq = poll_cq_flush;
-}
 
 static int soft_at_both(struct rig *r)
 {
@@ -62,11 +28,12 @@ START_TEST(a_device_hangs_behind_a_flush)
     fire("*:n0 hang");
     send_burst(N);
     if (_i) {
-        library_flushes(posted - N, N);
+        library_flushes(IB_WR_DATA, posted - N, N);
     } else {
         give_up_path(0, 0);
     }
     ck_assert(rig_until(rig, soft_at_both, RIG_S));
+    ck_assert_int_eq(flush.left, 0);
     wait_acked(posted, RIG_S);
     rig_run(rig, 5 * RIG_MS);
     for (int i = 0; i < N; i++) {
@@ -104,7 +71,7 @@ START_TEST(a_flush_before_the_fence_makes_no_path_idle)
     rig_run(rig, 100 * RIG_US);
     down = rig_now(rig);
     if (_i) {
-        library_flushes(posted - 1, 1);
+        library_flushes(IB_WR_DATA, posted - 1, 1);
     }
     give_up_path(1, 0);
     wait_acked(posted, 100 * RIG_MS);

@@ -1,6 +1,7 @@
 /* Several registrations of the same memory: each is one of its own, and an abort begins with the
  * last one that a connection has (P27). */
 #include "tests/unit/race_rig.h"
+#include "tests/unit/second_conn.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -155,40 +156,6 @@ START_TEST(part_of_a_larger_registration)
 END_TEST
 
 /* --- a second connection between the same processes --- */
-
-static struct r2_comm *second[2];
-static struct r2_listen *second_listen;
-
-static void second_connect(void)
-{
-    uint8_t handle[R2_NET_HANDLE_SIZE];
-
-    second[0] = second[1] = NULL;
-    rig_enter(&rig->side[1]);
-    ck_assert_int_eq(r2_net_listen(rig->side[1].inst, 0, handle, &second_listen), R2_OK);
-    for (int n = 0; n < 100000 && !(second[0] && second[1]); n++) {
-        if (!second[0]) {
-            rig_enter(&rig->side[0]);
-            ck_assert_int_eq(r2_net_connect(rig->side[0].inst, 0, handle, &second[0]), R2_OK);
-        }
-        if (!second[1]) {
-            rig_enter(&rig->side[1]);
-            ck_assert_int_eq(r2_net_accept(second_listen, &second[1]), R2_OK);
-        }
-        rig_turn(rig, 10 * RIG_US);
-    }
-    ck_assert(second[0] && second[1]);
-}
-
-static void second_close(void)
-{
-    for (int i = 0; i < 2; i++) {
-        rig_enter(&rig->side[i]);
-        r2_net_close(second[i]);
-    }
-    r2_net_close_listen(second_listen);
-    rig_run(rig, 100 * RIG_MS);
-}
 
 static struct ib_mr *second_reg(int side)
 {

@@ -57,6 +57,9 @@ says "a newer release, its name" "NCCL 2.31.1" "$B/nccl-standin/release" "$bad"
 NCCL_BAD_VERSION=$known
 says "a function that is not provided" "cudaProfilerStart is called, and the stand-in does not have it" job "$bad"
 says "the runtime is nowhere" "neither needs libcudart.so nor has the runtime inside" job "$B/nccl-standin/bad/none/libnccl.so.2"
+if ! "$B/nccl-standin/gpus" >/dev/null 2>&1; then
+    says "CUDA as it is here, where it is not" "libcuda.so.1: cannot open shared object file" env STANDIN=off NCCL_LIB="$bad" timeout -k 5 200 "$B/r2_nccl" all_reduce --nics 1 -b 8 -e 8 -n 1
+fi
 NCCL_SEAM=shared
 export NCCL_SEAM
 says "the other seam" "has CUDA's runtime inside, and NCCL_SEAM=shared forbids to redirect it" job "$bad"

@@ -1,4 +1,5 @@
-# Cells of the matrix inside NCCL, and their table. Sourced by check_nccl.sh, which sets $B, $T, $fab, $filter, $passed, $failed, $skipped.
+# Cells of the matrix inside NCCL, and their table. Sourced by check_nccl.sh, which sets $B, $T, $fab, $filter, $passed, $failed, $skipped, and $gpus:
+# empty on the stand-in for CUDA, else how many GPUs cell_gpu.sh has found.
 # shellcheck shell=sh disable=SC2086,SC2154
 
 # --- the table (NCCL_TABLE) ---
@@ -7,41 +8,51 @@ table_begin() {
     [ -n "${NCCL_TABLE:-}" ] || return 0
     version=$(sed -n 's/^#  Rank .*\] \(NCCL [0-9.]*\):.*/\1/p' "$T/out" | head -n 1)
     {
-        echo "Run of $(date -u +%Y-%m-%d), ${version:-a library that did not say its version} on the stand-in for CUDA, plugin" \
+        echo "Run of $(date -u +%Y-%m-%d), ${version:-a library that did not say its version} on ${gpu_name:-the stand-in for CUDA}, plugin" \
             "$("$B/softfab" --version | sed 's/^softfab //'), $(nproc) cores that others used too (load $(cut -d' ' -f1 /proc/loadavg) when it began)."
         echo
         echo "| cell | operation and settings | result | operations checked | longest without progress, ms | carried after the fault, share per NIC | what the plugin said |"
         echo "|---|---|---|---|---|---|---|"
     } >"$NCCL_TABLE"
 }
-table_row() { # table_row OK?
+table_row() { # table_row RESULT
     [ -n "${NCCL_TABLE:-}" ] || return 0
-    result=right
-    [ "$1" = 1 ] || result="**FAILED**: exit $rc, values wrong ${bad:-none checked}"
-    printf '| %s | %s | %s | %s | %s | %s | %s |\n' "$name" "$(printf '%s' "$words" | sed "s|$B/|build/|g" | tr '|' '/')" "$result" "${checked:--}" "${gap:--}" \
+    printf '| %s | %s | %s | %s | %s | %s | %s |\n' "$name" "$(printf '%s' "$words" | sed "s|$B/|build/|g" | tr '|' '/')" "$1" "${checked:--}" "${gap:--}" \
         "${carried:--}" "$(printf '%s' "${said:--}" | tr '|' '/')" >>"$NCCL_TABLE"
 }
 table_end() {
     [ -n "${NCCL_TABLE:-}" ] || return 0
-    printf '\n%s cells right, %s failed.\n' "$passed" "$failed" >>"$NCCL_TABLE"
+    printf '\n%s cells right, %s failed, %s skipped.\n' "$passed" "$failed" "$skipped" >>"$NCCL_TABLE"
 }
 
 # --- one job ---
+
+# The number that NCCL gives its version, by the first job: 22809.
+nccl_version() {
+    sed -n 's/^#  Rank .*\] NCCL \([0-9]*\)\.\([0-9]*\)\.\([0-9]*\):.*/\1 \2 \3/p' "$T/first" | awk 'NR == 1 { v = $1 * 10000 + $2 * 100 + $3 } END { print v + 0 }'
+}
 
 say() { # say OK? TEXT
     if [ "$1" = 1 ]; then
         passed=$((passed + 1))
         echo "ok   $2"
+        table_row right
     else
         failed=$((failed + 1))
         echo "FAIL $2"
+        table_row "**FAILED**: exit $rc, values wrong ${bad:-none checked}"
         tail -n 15 "$T/out" | sed 's/^/     | /'
         grep -h 'WARN' "$T"/log.* 2>/dev/null | tail -n 5 | sed 's/^/     | /'
         if [ -n "${NCCL_KEEP:-}" ]; then
             mkdir -p "$NCCL_KEEP/$name" && cp "$T"/out "$T"/log.* "$T"/events "$T"/nics* "$NCCL_KEEP/$name" 2>/dev/null
         fi
     fi
-    table_row "$1"
+}
+skip() { # skip NAME REASON
+    skipped=$((skipped + 1))
+    echo "SKIP $1: $2"
+    checked='' gap='' carried='' said=''
+    table_row "skipped: $(echo "$2" | tr '|' '/')"
 }
 # The fabric of a job, by the job's options: ours, so that its counters can be read at any time.
 # FABRIC_GPU=1: NICs reach memory of GPUs by copies of the driver only; FABRIC_FAULT=PLACE,WHAT: from the start.
@@ -88,6 +99,14 @@ run() {
     done
     shift
     words="$*$settings"
+    if [ -n "$gpus" ]; then
+        lack=$(gpu_lacks $settings "$@")
+        if [ -n "$lack" ]; then
+            skip "$name" "$lack"
+            return 1
+        fi
+        settings=$(gpu_settings $settings)
+    fi
     fabric_up "$@" || { rc=1 bad='' row='' said="no fabric" checked='' gap=''; return 0; }
     env $settings NCCL_DEBUG_FILE="$T/log.%p" timeout -k 5 "${NCCL_LIMIT:-300}" "$B/r2_nccl" "$@" --fabric $fab --stats -T 120s \
         >"$T/out" 2>&1
@@ -167,12 +186,12 @@ theirs() {
     shift
     wanted || return 0
     if ! unshare -m true 2>/dev/null; then
-        skipped=$((skipped + 1))
-        echo "SKIP $name: NCCL's IB transport looks its NICs up in /sys; one of its own wants root, and that 'unshare -m' is allowed"
+        words="$*"
+        skip "$name" "NCCL's IB transport looks its NICs up in /sys; one of its own wants root, and that 'unshare -m' is allowed"
         return 0
     fi
     n=$name
-    run "$n" 0 NCCL_NET=IB "$@"
+    run "$n" 0 NCCL_NET=IB "$@" || return 0
     ok=0
     [ $rc = 0 ] && [ "$bad" = 0 ] && [ "${checked:-0}" -gt 0 ] && grep -q 'Using network IB' "$T"/log.* && grep -q 'via NET/IB/' "$T"/log.* && ok=1
     say $ok "$n: exit $rc, values wrong ${bad:-none checked}, ${checked:-0} operations, $row"

@@ -3,7 +3,7 @@
 # is checked. A line per cell: its name, what came out, and what the plugin says of its faults.
 # Usage: check_nccl.sh BUILD [PATTERNS]   PATTERNS: of cells' names, as the shell has them, with spaces between; NCCL_DEEP=1: the
 # whole matrix; NCCL_TABLE=FILE: a table of the cells, in Markdown; NCCL_KEEP=DIR: logs of cells that failed;
-# NCCL_LIB=FILE: another libnccl.so.2
+# NCCL_LIB=FILE: another libnccl.so.2; STANDIN=off: on the GPUs of this machine, with the driver that the loader finds (tests/gpu/run.sh)
 cd "$(dirname "$0")/../.." || exit 1
 B=${1:-build} filter=${2:-}
 case $B in /*) ;; *) B=$PWD/$B ;; esac
@@ -16,8 +16,12 @@ fab=nccl$$
 trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$T"' EXIT
 trap 'exit 130' INT TERM
 export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_R2_EVENT_FILE="$T/events"
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 gpus=''
 . tests/nccl/cell_lib.sh
+if [ "${STANDIN:-}" = off ]; then
+    . tests/nccl/cell_gpu.sh
+    gpu_begin
+fi
 F="--nics 4 --rate 100MB/s"
 S="-b 2M -e 2M -n 4"
 D="-b 4M -e 4M --duration 2s --placement out"
@@ -31,6 +35,7 @@ D="-b 4M -e 4M --duration 2s --placement out"
             ;;
         esac
     fi
+    cp "$T/out" "$T/first"
     table_begin
     cell sizes -- all_reduce $F -b 4 -e 1M -f 8 -n 3
     cell nothing -- all_reduce $F -b 0 -e 0 -n 3

@@ -56,9 +56,18 @@ static void folder_get(char *out, size_t bytes)
     }
 }
 
+/* CUDA as it is on this machine: its driver is the loader's, and NCCL finds GPUs itself. */
+static int gpu_is_real(void)
+{
+    const char *s = getenv("STANDIN");
+
+    return s && strcmp(s, "off") == 0;
+}
+
 /*
  * What the stand-in wants of NCCL, unless the user says otherwise: it has no VMM allocations, no
- * NVLS and no PAT, and NCCL is told where GPUs and NICs are, since it finds none.
+ * NVLS and no PAT, which a GPU does without then, too, so that both run the same. NCCL is told
+ * where GPUs and NICs are, since it finds none.
  */
 static void environment_set(const char *folder)
 {
@@ -68,10 +77,12 @@ static void environment_set(const char *folder)
     setenv("NCCL_CUMEM_HOST_ENABLE", "0", 0);
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     setenv("NCCL_ALGO", "Ring,Tree", 0);
-    setenv("STANDIN_GPUS", "2", 0); /* as many as the topology has */
-    setenv("STANDIN_BUSID", "0000:05:00.0,0000:95:00.0", 0);
-    snprintf(path, sizeof(path), "%s/nccl-standin/topo.xml", folder);
-    setenv("NCCL_TOPO_FILE", path, 0);
+    if (!gpu_is_real()) {
+        setenv("STANDIN_GPUS", "2", 0); /* as many as the topology has */
+        setenv("STANDIN_BUSID", "0000:05:00.0,0000:95:00.0", 0);
+        snprintf(path, sizeof(path), "%s/nccl-standin/topo.xml", folder);
+        setenv("NCCL_TOPO_FILE", path, 0);
+    }
     if (getenv("NCCL_NET") && strcmp(getenv("NCCL_NET"), "IB") == 0) {
         setenv("NCCL_NET_PLUGIN", "none", 0);
         /* 2.28 calls the GIN table of its IB transport, which is not there on a fabric without
@@ -170,8 +181,7 @@ static void *library_open(const char *path, int flags, char *error, size_t bytes
 static int libraries_open(const char *folder, char *error, size_t bytes)
 {
     static const char *const first[] = {"libcudart.so.13", "libnvidia-ml.so.1"};
-    const char *gpu = getenv("STANDIN");
-    int real = gpu && strcmp(gpu, "off") == 0;
+    int real = gpu_is_real();
     char file[PATH_MAX], path[PATH_MAX + 64];
     void *nccl, *cuda;
 

@@ -329,3 +329,62 @@ step_library() {
     fi
 }
 
+# columns_of FILE ROW...: a table of check_nccl.sh
+columns_of() {
+    file=$1
+    shift
+    printf '%s\n' "${columns:-| cell | operation and settings | result |}" '|---|---|---|' "$@" >"$file"
+}
+# judges NAME VERDICT OF MATRIX.SH: what it says of the two tables
+judges() {
+    matrix_of "$tmp/of_stand_in" "$tmp/here" >"$tmp/out"
+    expect "matrix: $1" [ "$(cat "$tmp/out")" = "$2" ]
+}
+step_matrix_compare() {
+    columns_of "$tmp/of_stand_in" '| one | all_reduce | right |' '| two | all_gather | **FAILED**: exit 1 |'
+    columns_of "$tmp/here" '| one | all_reduce | right |'
+    judges "a cell that is right" "ok one: right; on the stand-in: right"
+    columns_of "$tmp/here" '| one | all_reduce | **FAILED**: exit 7, values wrong 3 |'
+    judges "one that is wrong here alone" "bad one: FAILED: exit 7, values wrong 3; on the stand-in: right"
+    columns_of "$tmp/here" '| two | all_gather | right |' '| new | reduce | right |'
+    judges "one that was wrong, and a new one" "ok two: right; on the stand-in: FAILED: exit 1
+ok new: right; on the stand-in: has not run"
+    columns_of "$tmp/here" '| one | all_reduce | skipped: there is 1 GPU |'
+    judges "one that cannot be here" "skip one: skipped: there is 1 GPU; on the stand-in: right"
+    columns='| cell | result | operation and settings |'
+    columns_of "$tmp/here" '| one | right | all_reduce |'
+    columns=
+    expect "matrix: other columns are no table of it" says "$(matrix_of "$tmp/of_stand_in" "$tmp/here")" '^bad columns: .*has others'
+    columns_of "$tmp/here"
+    judges "no cell" "bad matrix: $tmp/here has no cell"
+}
+# The stand-in's libraries are where the loader would find those of a GPU: r2_nccl takes them as it takes CUDA's. The GPU is none that topo.xml has.
+step_matrix() {
+    step_matrix_compare
+    if [ ! -x "$B/nccl-standin/release" ] || ! release=$("$B/nccl-standin/release" ${library:+"$library"} 2>"$tmp/out"); then
+        skip "matrix" "no CUDA toolkit with nccl.h when this was built, or no NCCL: $(tail -n 1 "$tmp/out")"
+        return
+    fi
+    libs=$LD_LIBRARY_PATH out_of_run=$out deep_of_run=${NCCL_DEEP:-} cells_of_run=$CELLS
+    out=$tmp/matrix
+    mkdir -p "$out"
+    export NCCL_DEEP=1
+    if ! "$B/nccl-standin/gpus" >/dev/null 2>&1; then
+        expect "matrix: no GPU is a counted skip" counts skipped matrix
+        expect "... with its reason" grep -q 'SKIP matrix: no GPU: no driver' "$tmp/said"
+    fi
+    export LD_LIBRARY_PATH="$B/nccl-standin/$release:$B/nccl-standin:$libs" STANDIN_GPUS=1 STANDIN_BUSID=0000:18:00.0
+    CELLS=four-ranks
+    expect "matrix: two ranks on one GPU are a counted skip" counts skipped matrix
+    expect "... with its reason" grep -q 'Duplicate GPU detected' "$tmp/said"
+    CELLS='down-simple all_reduce-gpu'
+    matrix
+    expect "its table names the GPU" grep -q '^Run of .* on 1 GPU: no GPU, sm_80, plugin' "$out/matrix.md"
+    expect "... and has both cells" [ "$(grep -cE '^\| (down-simple|all_reduce-gpu) \|.* right ' "$out/matrix.md")" = 2 ]
+    expect "... on the NICs beside the GPU, as topo.xml has them" grep -qE '^\| down-simple .*\| h0 (4[5-9]|5[0-5])% 0% ' "$out/matrix.md"
+    STANDIN_BUSID=0000:93:00.0
+    expect "matrix: a GPU in the place of a NIC is a counted skip" counts skipped matrix
+    unset STANDIN_GPUS STANDIN_BUSID
+    export LD_LIBRARY_PATH="$libs" NCCL_DEEP="$deep_of_run"
+    out=$out_of_run CELLS=$cells_of_run
+}

@@ -50,7 +50,7 @@ fabric_up() {
 
 step_build() {
     if [ -z "$dry" ]; then
-        make -s B="$B" all "$B/gpu_coll" "$B/gpu-fake/cuda/libcuda.so.1" "$B/gpu-fake/nccl/libnccl.so.2" >"$tmp/out" 2>&1 || bad build "make failed"
+        make -s B="$B" gpu-bins >"$tmp/out" 2>&1 || bad build "make failed"
     fi
     for f in libnccl-net-r2.so softfab softfab-lib/libibverbs.so.1 r2_config gpu_coll gpu-fake/cuda/libcuda.so.1 gpu-fake/nccl/libnccl.so.2; do
         if [ ! -e "$B/$f" ]; then

@@ -16,6 +16,8 @@ PROTOS=${PROTOS:-Simple LL LL128}
 CASES=${CASES:-healthy one two back}
 LIMIT=${LIMIT:-300} # s, a bound against hangs
 PYTHON=${PYTHON:-python3}
+CELLS=${CELLS:-} # of tests/nccl/check_nccl.sh; none named: all
+library=${NCCL_LIB:+$NCCL_LIB/libnccl.so.2}
 fab=gpu$$
 tmp=$(mktemp -d) || exit 1
 out=$B/gpu
@@ -23,7 +25,7 @@ mkdir -p "$out" || exit 1
 trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
-    case $v in NCCL_TESTS | NCCL_TESTS_BUILD | NCCL_LIB | NCCL_HOME) ;; *) unset "$v" ;; esac
+    case $v in NCCL_TESTS | NCCL_TESTS_BUILD | NCCL_LIB | NCCL_HOME | NCCL_DEEP) ;; *) unset "$v" ;; esac
 done
 export LD_LIBRARY_PATH="$B:${NCCL_LIB:+$NCCL_LIB:}${LD_LIBRARY_PATH:-}"
 # what a job would set; hosts of one GPU must not find each other by NVLink, the fabric maps DMA-BUFs of host memory alone, and every change of a path
@@ -34,6 +36,7 @@ export NCCL_NET_PLUGIN=r2 NCCL_NET=R2 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET
 . tests/gpu/lib.sh
 . tests/gpu/evidence.sh
 . tests/gpu/nccl_tests.sh
+. tests/gpu/matrix.sh
 . tests/gpu/dry.sh
 
 step_build
@@ -46,6 +49,7 @@ if [ -n "$dry" ]; then
     step_nccl_tests
     step_training
     step_library
+    step_matrix
 else
     if ! libs=$("$B/gpu_coll" --libs 2>&1); then
         echo "$libs"
@@ -67,7 +71,8 @@ else
         skip "nccl-tests" "neither NCCL_TESTS names its sources nor NCCL_TESTS_BUILD a build of it"
     fi
     training
-    echo "table: $out/table.md"
+    matrix
+    echo "tables: $out/table.md, $out/matrix.md"
 fi
 if [ $skipped -gt 0 ]; then
     echo "$passed passed, $failed failed, $skipped skipped"

@@ -293,6 +293,14 @@ bears() {
 dies() {
     n=$1 text=$2
     shift 2
+    name=$n words="$*"
+    wanted || return 0
+    case $(nccl_version) in
+    2260[2-9] | 227[0-9][0-9])
+        skip "$n" "NCCL 2.26.2 to 2.27.7 drops an error of the network (progressOps()): nothing ends the communicator"
+        return 0
+        ;;
+    esac
     run "$n" 3 "$@" || return 0
     ok=0
     [ $rc = 3 ] && grep -q "^# error: .*$text" "$T/out" && ok=1

@@ -18,27 +18,32 @@
 #define KEEPS   "NCCL_NET_PLUGIN_REF_COUNT=1"
 #define WAITS_2 "NCCL_R2_GIVE_UP=2000"
 
+/* From 2.26.2 to 2.27.7 progressOps() returns success whatever an operation of the proxy did:
+ * nothing ends the communicator. */
+#define ERRORS       "way for an error of the network: its progressOps() drops it"
+#define DROPS_ERRORS (nccl_lib.version >= 22602 && nccl_lib.version < 22800)
+
 const struct life_scenario life_scenarios[] = {
     {"lost",
      "all NICs lost, error, abort, memory used anew, a new communicator",
      2,
      false,
      {KEEPS, WAITS_2},
-     NULL,
+     ERRORS,
      life_lost},
     {"aborts",
      "abort of one rank, then of the other, while a NIC hangs or is silent",
      2,
      false,
      {KEEPS},
-     NULL,
+     ERRORS,
      life_aborts},
     {"killed",
      "a rank is killed in a collective; the others abort and make a new communicator",
      3,
      false,
      {KEEPS},
-     NULL,
+     ERRORS,
      life_killed},
     {"stopped",
      "a rank stops in a collective; the others shrink with NCCL_SHRINK_ABORT",
@@ -131,7 +136,8 @@ static bool has_function(const char *name)
     return (strcmp(name, "ncclCommShrink") == 0 && life_calls.shrink) ||
            (strcmp(name, "ncclCommRevoke") == 0 && life_calls.revoke) ||
            (strcmp(name, "ncclCommFinalize") == 0 && life_calls.finalize) ||
-           (strcmp(name, "ncclMemAlloc") == 0 && life_calls.mem_alloc && life_calls.mem_free);
+           (strcmp(name, "ncclMemAlloc") == 0 && life_calls.mem_alloc && life_calls.mem_free) ||
+           (strcmp(name, ERRORS) == 0 && !DROPS_ERRORS);
 }
 
 static void log_name(struct life *l)

@@ -188,7 +188,7 @@ struct life_scenario {
     int ranks;
     bool gpu;           /* a fabric that reaches memory of GPUs by the driver (softfab up --gpu) */
     const char *set[4]; /* NAME=VALUE */
-    const char *wants;  /* a function of NCCL's without which it is skipped; NULL: none */
+    const char *wants;  /* a function of NCCL's, or ERRORS; skipped without it; NULL: none */
     void (*run)(struct life *l);
 };
 extern const struct life_scenario life_scenarios[];

@@ -55,9 +55,10 @@ skip() { # skip NAME REASON
     table_row "skipped: $(echo "$2" | tr '|' '/')"
 }
 # The fabric of a job, by the job's options: ours, so that its counters can be read at any time.
-# FABRIC_GPU=1: NICs reach memory of GPUs by copies of the driver only; FABRIC_FAULT=PLACE,WHAT: from the start.
+# FABRIC_GPU=1: NICs reach memory of GPUs by copies of the driver only; FABRIC_FAULT=PLACE,WHAT: from the start;
+# FABRIC_UP=WORD: a word more for softfab up.
 fabric_up() {
-    hosts=2 nics=4 rate=unlimited gpu='' dead='' cross=''
+    hosts=2 nics=4 rate=unlimited gpu='' dead='' cross='' more=''
     set -- $settings -- "$@"
     while [ $# -gt 0 ]; do
         case $1 in
@@ -67,11 +68,12 @@ fabric_up() {
         --crossrail) cross=--crossrail ;;
         FABRIC_GPU=1) gpu=--gpu ;;
         FABRIC_FAULT=*) dead="$dead ${1#*=}" ;;
+        FABRIC_UP=*) more="$more ${1#*=}" ;;
         esac
         shift
     done
     # shellcheck disable=SC2086
-    "$B/softfab" up --name $fab --hosts "$hosts" --nics "$nics" --rate "$rate" $cross $gpu >/dev/null || return 1
+    "$B/softfab" up --name $fab --hosts "$hosts" --nics "$nics" --rate "$rate" $cross $gpu $more >/dev/null || return 1
     for d in $dead; do
         "$B/softfab" fault --name $fab "$(echo "$d" | tr ',' ' ')" || return 1
     done

@@ -100,7 +100,7 @@ for algo in Ring Tree; do
         done
     done
 done
-for provider in send-refused bnxt ionic mana; do
+for provider in send-refused bnxt ionic mana mlx4; do
     for what in down fatal; do
         fault "$what-$provider" 1 h1:n1 FABRIC_FAULT=h1:n1,provider,$provider -- all_reduce $F $D --fault "1s:h1:n1 $what"
     done
@@ -120,6 +120,33 @@ for op in all_reduce alltoall; do
 done
 fault "down-pxn" 1 h0:n1 STANDIN_NVLINK=12 -- alltoall $F $D --ranks-per-host 2 --fault '1s:h0:n1 down'
 fault "fatal-pxn" 1 h0:n1 STANDIN_NVLINK=12 -- alltoall $F $D --ranks-per-host 2 --fault '1s:h0:n1 fatal'
+for op in sendrecv gather; do
+    fault "down-pxn-$op" 1 h0:n1 STANDIN_NVLINK=12 -- $op $F $D --ranks-per-host 2 --fault '1s:h0:n1 down'
+done
+fault "down-pxn-4x2" 1 h2:n1 STANDIN_NVLINK=12 -- alltoall $F $D --hosts 4 --ranks-per-host 2 --fault '1s:h2:n1 down'
+# memory of the GPU that the NICs reach by the driver's copies; a NIC that no longer reaches it is left
+for op in all_reduce alltoall; do
+    for what in blackhole hang ack-lost qp-error gpu-dma-fail; do
+        fault "$what-gpu-$op" 1 h1:n1 FABRIC_GPU=1 STANDIN_DMABUF=0 NCCL_R2_FAILBACK=manual -- $op $F $D --fault "1s:h1:n1 $what"
+    done
+    fault "down-gpu-registered-$op" 1 h0:n1 FABRIC_GPU=1 STANDIN_DMABUF=0 -- $op $F $D -R 1 --fault '1s:h0:n1 down'
+    fault "down-gpu-ll128-$op" 1 h0:n1 FABRIC_GPU=1 STANDIN_DMABUF=0 NCCL_PROTO=LL128 -- $op $F $D --fault '1s:h0:n1 down'
+done
+# sizes, types, channels; eight bytes go by one channel, over NIC 0
+fault "down-small" 1 - -- all_reduce $F -b 8 -e 8 --duration 2s --placement out --fault '1s:h0:n0 down'
+fault "down-odd" 1 h0:n1 -- all_gather $F -b 1000003 -e 1000003 -d uint8 --duration 2s --placement out --fault '1s:h0:n1 down'
+fault "down-64M" 1 h0:n1 -- all_reduce $F -b 64M -e 64M --duration 2s --placement out --fault '1s:h0:n1 down'
+fault "down-unaligned" 1 h0:n1 -- reduce_scatter $F $D -u 3 --fault '1s:h0:n1 down'
+fault "down-bfloat16-avg" 1 h0:n1 -- all_reduce $F $D -d bfloat16 -o avg --fault '1s:h0:n1 down'
+fault "down-in-place" 1 h0:n1 -- all_gather $F -b 4M -e 4M --duration 2s --placement in --fault '1s:h0:n1 down'
+fault "down-channels-16" 1 h0:n1 NCCL_MIN_NCHANNELS=16 -- all_reduce $F $D --fault '1s:h0:n1 down'
+# fabrics: writes that overtake each other, several ways between two NICs
+fault "reorder-down" 1 h0:n1 FABRIC_UP=--reorder -- all_reduce $F $D --fault '1s:h0:n1 down'
+fault "reorder-blackhole" 1 h1:n1 FABRIC_UP=--reorder -- alltoall $F $D --fault '1s:h1:n1 blackhole'
+for what in blackhole down "loss 5%" "rate 20MB/s"; do
+    bears "spine-${what%% *}" 1 FABRIC_UP=--spines FABRIC_UP=4 -- all_reduce $F $D --fault "1s:spine 1 $what"
+done
+bears "spine-blackhole-by-qp" 1 FABRIC_UP=--spines FABRIC_UP=4 FABRIC_UP=--hash FABRIC_UP=qp -- all_gather $F $D --fault '1s:spine 1 blackhole'
 
 # --- several faults ---
 for op in $OPS; do
@@ -128,11 +155,32 @@ for op in $OPS; do
     fault "both-ends-$op" 2 h0:n1,h1:n1 -- $op $F $D --fault '1s:h0:n1 down' --fault '1s:h1:n1 down'
 done
 fault "both-ends-apart" 2 h0:n1,h1:n2 -- all_reduce $F $D --fault '1s:h0:n1 down' --fault '1s:h1:n2 blackhole'
+for op in all_reduce alltoall; do
+    fault "all-but-one-both-ends-$op" 6 h0:n0,h0:n1,h0:n2,h1:n0,h1:n1,h1:n2 -- $op $F $D --fault '500ms:h0:n0 down' --fault '700ms:h1:n1 blackhole' \
+        --fault '900ms:h0:n2 fatal' --fault '1100ms:h1:n0 down' --fault '1300ms:h0:n1 down' --fault '1500ms:h1:n2 down'
+    fault "three-in-a-row-gpu-$op" 3 h0:n0,h0:n1,h0:n2 FABRIC_GPU=1 STANDIN_DMABUF=0 -- $op $F $D \
+        --fault '500ms:h0:n0 down' --fault '1s:h0:n1 blackhole' --fault '1500ms:h0:n2 fatal'
+done
+fault "one-of-two" 1 h0:n0 -- all_reduce --nics 2 --rate 100MB/s $D --fault '1s:h0:n0 down'
+fault "seven-of-eight" 7 h0:n0,h0:n1,h0:n2,h0:n3,h0:n4,h0:n5,h0:n6 -- all_reduce --nics 8 --rate 100MB/s $D --fault '500ms:h0:n0 down' \
+    --fault '600ms:h0:n1 down' --fault '700ms:h0:n2 down' --fault '800ms:h0:n3 down' --fault '900ms:h0:n4 down' --fault '1s:h0:n5 down' \
+    --fault '1100ms:h0:n6 down'
+fault "from-start-then-down" 1 h0:n0,h0:n1 FABRIC_FAULT=h0:n1,down -- all_reduce $F $D --fault '1s:h0:n0 down'
 returns "fail-back-down" 2 h0:n0 NCCL_R2_T_RETURN=100 -- all_reduce $F $D --fault '1s:h0:n0 down' --fault '2s:h0:n0 up'
 returns "fail-back-hang" 2 h0:n0 NCCL_R2_T_RETURN=100 -- all_reduce $F $D --fault '1s:h0:n0 hang' --fault '3s:h0:n0 unhang'
 returns "fail-back-qp-error" 1 h0:n0 NCCL_R2_T_RETURN=100 -- all_reduce $F $D --fault '1s:h0:n0 qp-error'
+for op in all_gather alltoall; do
+    returns "fail-back-down-$op" 2 h0:n0 NCCL_R2_T_RETURN=100 -- $op $F $D --fault '1s:h0:n0 down' --fault '2s:h0:n0 up'
+done
+returns "fail-back-gpu" 2 h0:n0 NCCL_R2_T_RETURN=100 FABRIC_GPU=1 STANDIN_DMABUF=0 -- all_reduce $F $D --fault '1s:h0:n0 down' --fault '2s:h0:n0 up'
+returns "fail-back-registered" 2 h0:n0 NCCL_R2_T_RETURN=100 -- all_gather $F $D -R 1 --fault '1s:h0:n0 down' --fault '2s:h0:n0 up'
+returns "fail-back-cut" 2 h0:n0 NCCL_R2_T_RETURN=100 -- all_reduce $F $D --fault '1s:h0:n0 cut h1:n0' --fault '2s:h0:n0 heal h1:n0'
+returns "fail-back-blackhole" 2 h0:n0 NCCL_R2_T_RETURN=100 -- all_reduce $F $D --fault '1s:h0:n0 blackhole' --fault '2s:h0:n0 restore'
+returns "fail-back-send-error" 2 h0:n0 NCCL_R2_T_RETURN=100 -- all_reduce $F $D --fault '1s:h0:n0 send-error' --fault '2s:h0:n0 up'
 drained "drain" fab1 h0:n1 -- all_reduce $F $D
 drained "drain-alltoall" fab0 h0:n0 -- alltoall $F $D
+drained "drain-gpu" fab1 h0:n1 FABRIC_GPU=1 STANDIN_DMABUF=0 -- all_reduce $F $D
+drained "drain-registered" fab1 h0:n1 -- all_reduce $F $D -R 1
 told "stall-told-fatal" 1 h1:n1 NCCL_PROTO=Simple -- all_reduce $F -b 32M -e 32M --duration 2s --placement out --fault '1s:h1:n1 fatal'
 told "stall-told-hang" 1 h1:n1 NCCL_PROTO=Simple -- all_reduce $F -b 32M -e 32M --duration 2s --placement out --fault '1s:h1:n1 hang'
 theirs "ib-crossrail" -- alltoall $F $S --ranks-per-host 2 --crossrail

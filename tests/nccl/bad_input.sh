@@ -43,6 +43,7 @@ echo "no library" >"$T/text.so"
 says "no library" "$T/none.so: cannot open shared object file" job "$T/none.so"
 says "a text" "$T/text.so: " job "$T/text.so"
 says "a folder" "$T: " job "$T"
+says "an operation that is none" "r2_nccl: 'nosuch' is not an operation" "$B/r2_nccl" nosuch
 says "another library" "has no ncclGetVersion" job "$B/libnccl-net-r2.so"
 
 export NCCL_BAD_VERSION

@@ -11,14 +11,19 @@
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_probation.h"
+#include "probe/health/r2_way_told.h"
 #include "r2_failback.h"
 
+#define WAYS_NS   R2_MS(100)
+#define WAYS_MOST 8 /* ways in that time: of a slot's events the latest 16 can be read */
 #define ECHO_NS                                                                                    \
     1000000000ull /* what others announced of a NIC so recently is not announced again */
 
 _Static_assert(R2_HOST_REGISTRY_NICS >= IB_MAX_NICS, "a row for each NIC");
 _Static_assert(sizeof(struct probe_report) <= R2_HOST_REGISTRY_DATA * sizeof(uint64_t),
                "a word of news in an event");
+
+static void hear_lately(struct r2_inst *inst);
 
 /* --- who we are --- */
 
@@ -56,6 +61,7 @@ void r2_host_share_open(struct r2_inst *inst, const char *dir)
                 ? ", without inotify: read with each look at the ports"
                 : "");
     inst->share.rows_changed = 1;
+    hear_lately(inst);
 }
 
 void r2_host_share_close(struct r2_inst *inst)
@@ -119,8 +125,44 @@ static void on_report(struct r2_inst *inst, const struct probe_report *w, enum r
     }
 }
 
-const struct r2_subscriber r2_host_share_subscriber = {
-    .on_nic = on_nic, .on_pair = on_pair, .on_report = on_report};
+static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t ns)
+{
+    struct r2_inst *inst = pair->inst;
+    const struct ib_nic *n = &inst->nics.nic[pair->nic];
+    struct r2_host_registry_event e = {.kind = R2_HOST_REGISTRY_WAY,
+                                       .guid = n->guid,
+                                       .port = n->port,
+                                       .lid = pair->far.addr.port.lid,
+                                       .when = r2_now(inst) - ns,
+                                       .data = {r2_ways_label(pair, way)}};
+
+    if (inst->share.registry == NULL) {
+        return;
+    }
+    if (r2_elapsed(r2_now(inst), inst->share.ways_at) >= WAYS_NS) {
+        inst->share.ways_at = r2_now(inst);
+        inst->share.ways = 0;
+    }
+    if (inst->share.ways++ < WAYS_MOST) {
+        memcpy(e.gid, pair->far.addr.port.gid, sizeof(e.gid));
+        r2_host_registry_post(inst->share.registry, &e);
+    }
+}
+
+/* Processes of this host that have no connection to who said it. */
+static void on_way_told(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2_report_from from,
+                        const char *who)
+{
+    if (from == R2_REPORT_PEER) {
+        on_way(pair, way, 0, ns);
+    }
+}
+
+const struct r2_subscriber r2_host_share_subscriber = {.on_nic = on_nic,
+                                                       .on_pair = on_pair,
+                                                       .on_way = on_way,
+                                                       .on_way_told = on_way_told,
+                                                       .on_report = on_report};
 
 /* --- hearing --- */
 
@@ -188,9 +230,36 @@ static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
         inst->share.heard_at[nic] = now;
         inst->ports.poll_at = 0; /* our own check decides */
         break;
+    case R2_HOST_REGISTRY_WAY:
+        r2_way_told_heard(inst, nic, e->gid, (uint32_t)e->data[0], r2_elapsed(now, e->when), who);
+        break;
     default:
         hear_pairs(inst, nic, e, now, who);
         break;
+    }
+}
+
+/*
+ * What was said before this process came is past, except for ways: one that is silent is so for a
+ * job that begins now, too, and its first messages would find that out.
+ */
+static void hear_lately(struct r2_inst *inst)
+{
+    struct r2_host_registry_event e[R2_HOST_REGISTRY_EVENTS];
+    uint64_t now = r2_now(inst);
+
+    for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
+        int n = r2_host_registry_slot_events(inst->share.registry, i, e);
+
+        for (int k = 0; k < n; k++) {
+            int nic = nic_of(inst, &e[k]);
+
+            if (e[k].kind == R2_HOST_REGISTRY_WAY && nic >= 0 &&
+                r2_elapsed(now, e[k].when) < PROBE_WAY_AVOID_NS) {
+                r2_way_told_heard(inst, nic, e[k].gid, (uint32_t)e[k].data[0],
+                                  r2_elapsed(now, e[k].when), "one before");
+            }
+        }
     }
 }
 

@@ -46,7 +46,7 @@ static void fork_register(void)
 const char *r2_host_registry_kind_name(enum r2_host_registry_kind k)
 {
     static const char *const names[R2_HOST_REGISTRY_KINDS] = {
-        "none", "NIC down", "NIC up", "NIC pair silent", "NIC pair answers", "news"};
+        "none", "NIC down", "NIC up", "NIC pair silent", "NIC pair answers", "news", "way silent"};
 
     return (unsigned)k < R2_HOST_REGISTRY_KINDS ? names[k] : "?";
 }

@@ -29,6 +29,7 @@ enum r2_host_registry_kind {
     R2_HOST_REGISTRY_PAIR_GOOD,
     R2_HOST_REGISTRY_NEWS, /* data: a word about a NIC of the job, anywhere; guid, port, gid and lid
                       are not used */
+    R2_HOST_REGISTRY_WAY,  /* gid, lid: of the remote port; data[0]: flow label of a silent way */
     R2_HOST_REGISTRY_KINDS
 };
 const char *r2_host_registry_kind_name(enum r2_host_registry_kind k);

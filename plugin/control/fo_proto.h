@@ -73,6 +73,7 @@ enum fo_type {
     FO_MSG_FAILBACK_OK,
     FO_MSG_RATES, /* R: what its end of each path can carry */
     FO_MSG_HANG,  /* whom I wait for in the end; or: who is that for you */
+    FO_MSG_WAY,   /* the fabric swallows what takes this way between two NICs */
     FO_MSG_END,   /* one behind the last */
 };
 const char *fo_type_name(enum fo_type t);
@@ -266,6 +267,12 @@ struct fo_hang { /* 118 bytes. Who does not know it passes it over, and never se
     struct probe_hang_word word;
 };
 
+struct fo_way {            /* Who does not know it passes it over, and never sends one */
+    uint8_t nic, peer_nic; /* of who sends it; of who is addressed */
+    uint8_t way;           /* ib_way.h, as both ends of the pair count */
+    uint32_t age_ms;       /* silent for so long */
+};
+
 struct fo_failback { /* FAILBACK, FAILBACK_OK */
     uint32_t dst, src, inc;
     uint8_t path;
@@ -313,6 +320,7 @@ union fo_body {
     struct fo_failback failback;
     struct fo_rates rates;
     struct fo_hang hang;
+    struct fo_way way;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

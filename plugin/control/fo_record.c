@@ -203,6 +203,9 @@ static const struct fo_field hang_fields[] = {
     TEXT(fo_hang, word.nic),    F(fo_hang, word.low),      F(fo_hang, word.low_age_ms),
     F(fo_hang, word.stood_ms)};
 
+static const struct fo_field way_fields[] = {F(fo_way, nic), F(fo_way, peer_nic), F(fo_way, way),
+                                             F(fo_way, age_ms)};
+
 /* --- what a field may be, beyond its width; counts of lists are in range --- */
 
 static int req_valid(const union fo_body *b)
@@ -325,6 +328,12 @@ static int hang_valid(const union fo_body *b)
     return probe_hang_word_is_valid(&b->hang.word);
 }
 
+static int way_valid(const union fo_body *b)
+{
+    return b->way.nic < FO_MAX_NICS && b->way.peer_nic < FO_MAX_NICS && b->way.way > 0 &&
+           b->way.way <= IB_WAYS_MAX;
+}
+
 /* --- records --- */
 
 static const struct fo_record records[FO_MSG_END] = {
@@ -362,6 +371,7 @@ static const struct fo_record records[FO_MSG_END] = {
     RECORD(FAILBACK_OK, failback, failback_fields, 1, 0, failback_valid),
     RECORD(RATES, rates, rates_fields, 1, 0, rates_valid),
     RECORD(HANG, hang, hang_fields, 0, 1, hang_valid),
+    RECORD(WAY, way, way_fields, 0, 0, way_valid),
 #undef RECORD
 };
 

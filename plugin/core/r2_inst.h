@@ -311,6 +311,16 @@ struct r2_visits {
     uint64_t look_at;   /* ns, when they are next, while they are strict */
 };
 
+#define R2_WAYS_HEARD 32
+
+/* A way between our NIC @nic and the port with @gid that somebody has found to be silent since
+ * @since; watch's clock. */
+struct r2_way_heard {
+    uint64_t at, since; /* heard then; at 0: none */
+    uint32_t label;     /* ib_way.h */
+    uint8_t nic, gid[16];
+};
+
 struct r2_subscriber;
 
 struct r2_inst {
@@ -398,7 +408,8 @@ struct r2_inst {
         uint64_t job_ns[IB_MAX_NICS]; /* of the latest job of a pair on probation */
         uint32_t inc;                 /* of the probe queue pair made last; 0: none was */
         unsigned connections;         /* that this end has chosen ways for; r2_ways.h */
-    } probing;                        /* r2_pair.c, r2_probation.c */
+        struct r2_way_heard heard[R2_WAYS_HEARD]; /* r2_way_told.c */
+    } probing;                                    /* r2_pair.c, r2_probation.c */
     struct {
         struct ib_inband_pool pool[IB_MAX_NICS]; /* the worker's until its bit is set in tried */
         uint32_t tried, open;                    /* bit per NIC */
@@ -420,6 +431,8 @@ struct r2_inst {
         struct r2_host_registry *registry; /* NULL: none */
         int rung, rows_changed;
         uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process spoke of the NIC; 0 */
+        uint64_t ways_at;               /* ns: ways are said there, so many since then */
+        unsigned ways;
         uint64_t lives_lost[IB_MAX_NICS];
     } share; /* the host; r2_host_share.c */
     struct {

@@ -350,7 +350,7 @@ static void describe(const struct fo_conn *fc, int p, const struct ib_fault_info
     } else {
         snprintf(out, len, "%s, local NIC %s, remote NIC %u", ib_fault_name(i->fault), nic,
                  fc->conn->path[p].peer_nic);
-        if (i->fault == IB_FAULT_TAIL && fc->conn->path[p].way) {
+        if ((i->fault == IB_FAULT_TAIL || i->fault == IB_FAULT_WAY) && fc->conn->path[p].way) {
             size_t n = strlen(out);
 
             snprintf(out + n, len - n, ", way %u", fc->conn->path[p].way);

@@ -40,7 +40,7 @@ struct fo_path {
     uint8_t soft;              /* our fence closed softly and is not proved since */
     uint8_t peer_reason; /* enum ib_fault: its port or device has failed, or that is rehearsed, as
                             the peer announces; else NONE */
-    uint8_t tail_lost;   /* the peer has ended it for IB_FAULT_TAIL */
+    uint8_t tail_lost;   /* the peer has ended it for IB_FAULT_TAIL or IB_FAULT_WAY */
     uint8_t live_known;  /* R: S has announced what the incarnation may still bring (P35) */
     struct fo_fenced *snap;
     /*

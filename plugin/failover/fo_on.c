@@ -34,7 +34,7 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
         m->reason == IB_FAULT_REHEARSAL) {
         fp->peer_reason = m->reason;
     }
-    fp->tail_lost |= m->reason == IB_FAULT_TAIL;
+    fp->tail_lost |= m->reason == IB_FAULT_TAIL || m->reason == IB_FAULT_WAY;
     fo_peer_stopped(fc, m->path, now);
     fo_fault(fc, m->path, &info);
     fo_live_take(fc, m->path, &m->live);

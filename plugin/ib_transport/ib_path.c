@@ -35,6 +35,7 @@ static const char *const fault_names[IB_FAULT_COUNT] = {
     [IB_FAULT_STALL] = "stalled queue pair",
     [IB_FAULT_TAIL] = "last packet lost",
     [IB_FAULT_REHEARSAL] = "rehearsal",
+    [IB_FAULT_WAY] = "silent way",
 };
 
 const char *ib_fault_name(enum ib_fault f)

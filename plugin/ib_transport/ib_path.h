@@ -39,6 +39,7 @@ enum ib_fault {
     IB_FAULT_STALL,     /* the NIC pair answers, this queue pair does not move */
     IB_FAULT_TAIL,      /* ... and its last packet is taken to be lost: RC would repeat it late */
     IB_FAULT_REHEARSAL, /* nothing is wrong: an administrator wants to see what a failure does */
+    IB_FAULT_WAY, /* the way that it takes is known to be silent, and it has not moved since */
     IB_FAULT_COUNT
 };
 const char *ib_fault_name(enum ib_fault f);

@@ -35,6 +35,14 @@ static void sample_begin(struct probe_watch *w, uint64_t now, const struct probe
     w->gap = s->posted == s->done;
 }
 
+static void went(struct probe_watch *w, uint64_t now, const struct probe_pulse *s)
+{
+    if (w->moved != s->moved) {
+        w->moved = s->moved;
+        w->went_at = now;
+    }
+}
+
 /*
  * What was done in a time bounds the rate from below whatever else happened then, so it rises at
  * once: a slow phase must not make a fast path look patient. It falls by samples that had work
@@ -67,6 +75,7 @@ static void measure(struct probe_watch *w, uint64_t now, const struct probe_puls
 void probe_watch_idle(struct probe_watch *w, uint64_t now, const struct probe_pulse *s)
 {
     measure(w, now, s);
+    went(w, now, s);
     probe_watch_rest(w);
 }
 
@@ -75,7 +84,7 @@ int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pul
 {
     measure(w, now, s);
     if (w->moved_at == 0 || w->moved != s->moved) {
-        w->moved = s->moved;
+        went(w, now, s);
         w->moved_at = now;
         w->poll_at = w->answered_at = 0;
         w->backoff = 0;

@@ -22,9 +22,10 @@ struct probe_pulse {
 
 struct probe_watch {
     uint64_t moved, moved_at;
-    uint64_t poll_at;            /* not checked again before */
-    uint64_t backoff;            /* 0: the next check is the first in this silence */
-    uint64_t rate;               /* bytes/s; 0: not measured */
+    uint64_t went_at; /* it moved last, as far as is known; a pause of watching leaves it */
+    uint64_t poll_at; /* not checked again before */
+    uint64_t backoff; /* 0: the next check is the first in this silence */
+    uint64_t rate;    /* bytes/s; 0: not measured */
     uint64_t from_at, from_done; /* begin of the present sample; from_at 0: none */
     uint64_t answered_at;        /* its NIC pair has answered behind the silence, first seen; 0 */
     uint8_t gap;                 /* nothing was outstanding at one of its ticks */

@@ -62,6 +62,22 @@ bool probe_ways_is_silent(const struct probe_ways *w, unsigned way)
     return is_way(way) && w->way[way - 1].silent;
 }
 
+bool probe_ways_on_told(struct probe_ways *w, unsigned way, uint64_t since, uint64_t answered,
+                        uint64_t now)
+{
+    if (!is_way(way) || answered > since || probe_ways_is_silent(w, way)) {
+        return false;
+    }
+    probe_ways_lost(w, way, now);
+    w->way[way - 1].silent = 1;
+    return true;
+}
+
+bool probe_way_is_left(uint64_t since, uint64_t went_at, uint64_t late)
+{
+    return went_at <= since + late;
+}
+
 unsigned probe_ways_pick(const struct probe_ways *w, unsigned n, unsigned first, uint64_t now)
 {
     unsigned best = 0;

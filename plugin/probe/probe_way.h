@@ -41,6 +41,20 @@ void probe_ways_on_answer(struct probe_ways *w, unsigned way);
 bool probe_ways_is_silent(const struct probe_ways *w, unsigned way);
 
 /*
+ * Somebody else has found way @way to be silent since @since. An answer here over it to what was
+ * posted later than that, at @answered (0: none), counts more. Returns whether it was not known
+ * here; then it is avoided as one that was found here is.
+ */
+bool probe_ways_on_told(struct probe_ways *w, unsigned way, uint64_t since, uint64_t answered,
+                        uint64_t now);
+/*
+ * Whether a path that takes a way which is silent since @since is to leave it: something of
+ * it moved last at @went_at (0: nothing has), which may be seen @late afterwards. One that goes on
+ * is on another way than the probe, where a switch hashes more than ports.
+ */
+bool probe_way_is_left(uint64_t since, uint64_t went_at, uint64_t late);
+
+/*
  * A way of 1 to @n: the first that is not avoided, from (@first mod @n) + 1 on; where all are, the
  * one that is avoided for the shortest time from now. @n below 2: 0, the driver's choice.
  */

@@ -336,9 +336,10 @@ static enum r2_haste haste_of(const struct r2_comm *c, int p)
 {
     const struct fo_path *fp = &c->fo.path[p];
 
-    return c->conn.up == 0                                   ? R2_HASTE_NO_PATH
-           : fp->tail_lost || fp->why.fault == IB_FAULT_TAIL ? R2_HASTE_TAIL
-                                                             : R2_HASTE_NONE;
+    return c->conn.up == 0 ? R2_HASTE_NO_PATH
+           : fp->tail_lost || fp->why.fault == IB_FAULT_TAIL || fp->why.fault == IB_FAULT_WAY
+               ? R2_HASTE_TAIL
+               : R2_HASTE_NONE;
 }
 
 /* R: whether a new incarnation may begin now. */

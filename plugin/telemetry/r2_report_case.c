@@ -39,6 +39,7 @@ static const struct {
     [IB_FAULT_STALL] = {"stall", 4},
     [IB_FAULT_TAIL] = {"stall", 4},
     [IB_FAULT_REHEARSAL] = {"rehearsal", 5},
+    [IB_FAULT_WAY] = {"stall", 4},
 };
 
 static struct r2_report_case *case_of(struct r2_report *r, uint32_t no)

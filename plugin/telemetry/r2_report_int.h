@@ -115,6 +115,9 @@ void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over);
 /* A report about a NIC pair of this process is kept, unless this process itself made it. */
 void r2_report_gossip(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,
                       const char *who);
+/* Another process has found that a way of a NIC pair of this process is silent. */
+void r2_report_way(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2_report_from from,
+                   const char *who);
 /* r2_report_why.c: what the job knows of the reason why @c lost paths, into seen.path[] and the
  * NIC's trouble */
 void r2_report_why(struct r2_report *r, struct r2_comm *c);

@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "probe/diagnosis/r2_gossip.h"
+#include "probe/diagnosis/r2_way_report.h"
 #include "probe/health/r2_cross.h"
 #include "probe/health/r2_pair.h"
+#include "probe/probe_line.h"
 #include "probe/probe_verdict.h"
 #include "r2_report_int.h"
 
@@ -142,6 +144,42 @@ void r2_report_gossip(struct r2_inst *inst, const struct probe_report *w, enum r
     e.how = "news";
     e.detail = detail;
     e.confidence = w->confidence;
+    e.text = text;
+    r2_report_emit(r, &e, r2_now(inst));
+}
+
+void r2_report_way(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2_report_from from,
+                   const char *who)
+{
+    struct r2_inst *inst = pair->inst;
+    struct r2_report *r = inst->report;
+    const struct probe_code_info *info = probe_code_info(PROBE_CODE_F04);
+    struct probe_line l = {.code = PROBE_CODE_F04,
+                           .nic = inst->nics.nic[pair->nic].name,
+                           .fate = PROBE_FATE_CONTINUES};
+    char flow[R2_WAY_FLOW], brief[PROBE_SHORT_SIZE], text[256], detail[96];
+    struct r2_event e = r2_event_empty;
+    struct ib_addr here;
+
+    if (r == NULL) {
+        return;
+    }
+    ib_nic_addr_get(&inst->nics, pair->nic, &here);
+    r2_way_flow(flow, inst->nics.ways, way, here.gid, pair->far.addr.port.gid);
+    probe_line_short(brief, &l);
+    snprintf(r->nic[pair->nic].blamed, sizeof(r->nic[pair->nic].blamed), "%s", brief);
+    r->nic[pair->nic].blamed_at = r2_report_real(r, r2_elapsed(r2_now(inst), ns));
+    snprintf(text, sizeof(text), "way %u, %s, is silent, says %.80s", way, flow, who);
+    snprintf(detail, sizeof(detail), "said by %.80s", who);
+    e.kind = R2_EVENT_NEWS;
+    e.code = info->name;
+    e.blame = info->blame;
+    e.nic = r2_report_nic_of(r, pair->nic);
+    e.peer_host = pair->peer->host;
+    e.peer_device = pair->far.name;
+    e.how = "news";
+    e.detail = detail;
+    e.confidence = 100;
     e.text = text;
     r2_report_emit(r, &e, r2_now(inst));
 }

@@ -31,6 +31,7 @@ run() {
     timeout -k 5 60 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts 2 --channels 4 --placement out -w 1 -T 30s --stats "$@" \
         >"$log/out" 2>&1
     rc=$?
+    return $rc
 }
 # spines NAME: those that packets have taken; ports NAME: the UDP source ports of all paths
 spines() {
@@ -91,6 +92,60 @@ wanted "silent port" && {
         else
             bad "silent port" "no R2-F04 names it: $(grep R2-F04 "$log/out" | head -2)"
         fi
+    }
+}
+
+# Two jobs share the NIC pair of the hosts. The one's way is silent; the other's processes have nothing to do for a while and hear of it, each on its host: when they go
+# on, their paths have left it, and nothing was lost on it. Nor does a job lose anything that begins only then. The processes of both hosts show it.
+share() {
+    "$B/r2_perf" all_reduce --buffsize 128K --fabric $fab --hosts 2 --channels 4 --placement out -w 1 -T 60s "$@" 2>&1
+}
+# show HOST FILTER: jq's FILTER is true of what r2_stat says there
+cat >"$log/show" <<END
+env -u NCCL_R2_RUN_DIR "$B/softfab" exec --name $fab --host \$1 -- "$B/r2_stat" --json -c -H >"$log/shown.\$1" 2>/dev/null && jq -e "\$2" "$log/shown.\$1" >/dev/null
+END
+# until both hosts show that; a bound against hangs: 60 s
+until_both() {
+    n=0
+    until sh "$log/show" 0 "$1" && sh "$log/show" 1 "$1"; do
+        n=$((n + 1))
+        [ $n -lt 600 ] || { bad "neighbours" "60 s, and r2_stat never shows: $1" && break; }
+        sleep 0.1
+    done
+}
+lost_nothing() {
+    left=$(grep -c ' UP -> DOWN: silent way' "$log/$1")
+    if ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$log/$1"; then
+        bad "$2" "not checked, or wrong: $(tail -3 "$log/$1")"
+    elif grep -qE ' UP -> DOWN: last packet lost|R2-F04 host' "$log/$1"; then
+        bad "$2" "has found it out itself: $(grep -E 'last packet lost|R2-F04 host' "$log/$1" | head -2)"
+    elif [ "$left" = 0 ]; then
+        bad "$2" "no path has left the silent way"
+    else
+        ok "$2: $left lives have left the silent way, and nothing was lost on it"
+    fi
+}
+wanted "neighbours" && {
+    echo '* * 50000-50002,50005' >"$NCCL_R2_WAYS"
+    fabric
+    k=$(sed -n 's/^50001 //p' "$log/map")
+    share --stats -b 128K -e 256K -f 2 -n 5 --late 1:20s >"$log/stands" &
+    busy=$!
+    until_both '[.jobs[].processes[].connections[].paths[].udp_port] | length == 8'
+    run --duration 1s --after 1s --fault-cmd "500ms:$B/softfab fault --name $fab 'spine $k blackhole'" --fault-cmd "$(once 700ms "[ -e $log/came ]")" &
+    busy="$busy $!"
+    until_both '[.jobs[].processes[] | select([.. | strings | select(test("R2-F04"))] | length > 0)] | length == 2'
+    share --stats -b 256K -e 256K -n 5 >"$log/comes"
+    : >"$log/came"
+    for one in $busy; do
+        wait "$one"
+        rc=$?
+    done
+    busy=
+    was_right "neighbours" && {
+        ok "neighbours: on both hosts the processes of both jobs show R2-F04"
+        lost_nothing stands "a neighbour that stands"
+        lost_nothing comes "a neighbour that comes later"
     }
 }
 

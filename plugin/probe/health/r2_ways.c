@@ -57,6 +57,24 @@ bool r2_ways_has_good(const struct r2_pair *pair)
     return way && !probe_ways_avoids(&pair->ways.known, way, pair->inst->watch.clock);
 }
 
+uint32_t r2_ways_label(const struct r2_pair *pair, unsigned way)
+{
+    struct ib_addr here;
+
+    ib_nic_addr_get(&pair->inst->nics, pair->nic, &here);
+    return ib_way_label(pair->inst->nics.ways, way, here.gid, pair->far.addr.port.gid);
+}
+
+unsigned r2_ways_find(const struct r2_pair *pair, uint32_t label)
+{
+    unsigned way = pair->ways.n < 2 ? 0 : pair->ways.n;
+
+    while (way && r2_ways_label(pair, way) != label) {
+        way--;
+    }
+    return way;
+}
+
 /* --- the probe's two --- */
 
 /* The next way for @lane, not the one that the other has. */

@@ -31,6 +31,10 @@ unsigned r2_ways_pick(struct r2_comm *c, int p);
 void r2_ways_on_lost(struct r2_pair *pair, unsigned way);
 /* Whether there is a choice, and a way that has lost nothing lately. */
 bool r2_ways_has_good(const struct r2_pair *pair);
+/* The flow label of way @way between the pair's ports, which is the same in all processes with the
+ * same NCCL_R2_WAYS; the way of a label, 0: it has none such, or it is not known yet. */
+uint32_t r2_ways_label(const struct r2_pair *pair, unsigned way);
+unsigned r2_ways_find(const struct r2_pair *pair, uint32_t label);
 /* The pair's queue pairs are about to be made: which ways this end wants for them. Others than
  * before where nothing was answered. */
 void r2_ways_begin_probe(struct r2_pair *pair);

@@ -32,7 +32,7 @@ PERF_SRC  := $(wildcard tools/r2_perf/*.c) tools/shared/svg.c $(ARGS_SRC) plugin
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/shared/args.c plugin/base/r2_json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
               plugin/oob/oob_ifsel.c plugin/base/r2_rundir.c plugin/base/r2_symbols.c plugin/base/r2_pages.c plugin/nccl/r2_init_texts.c topo/topo_source.c \
-              $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/ib_transport/ib_rc.c $(addprefix plugin/ib_transport/ib_,way.c way_file.c way_load.c) plugin/probe/probe_qp.c
+              $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c lag.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/ib_transport/ib_rc.c $(addprefix plugin/ib_transport/ib_,way.c way_file.c way_load.c) plugin/probe/probe_qp.c
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) $(ARGS_SRC) plugin/base/r2_json.c plugin/base/r2_host_registry.c plugin/base/r2_host_registry_rows.c plugin/base/r2_rundir.c \
              plugin/base/r2_symbols.c plugin/ib_transport/verbs/ib_verbs.c
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c plugin/base/r2_json.c plugin/base/r2_hist.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/telemetry/r2_event.c \
@@ -438,6 +438,10 @@ $(B)/r2_nccl: $(call obj,$(NCCL_RANK_SRC))
 # Communicators that come and go inside NCCL; its conductor reads the fabric's counters.
 $(B)/r2_nccl_life: $(call obj,$(NCCL_LIFE_SRC) $(SHM_SHARED))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
+# A stand-in for rdma-core's libmlx5, and one from before bonds: opened at run time by one suite.
+$(B)/fake-mlx5/libmlx5.so.1 $(B)/fake-mlx5/old/libmlx5.so.1: tests/support/mlx5/fake_mlx5.c tests/support/mlx5/fake_mlx5.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) $(if $(findstring /old/,$@),-DFAKE_MLX5_OLD) -shared -o $@ $< $(LDFLAGS_ALL)
 # A plugin of another make, right or wrong on demand: what r2_perf itself is tested with.
 $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugin.c)
 	@mkdir -p $(@D)
@@ -449,6 +453,7 @@ TESTLIBS := $(B)/libr2core.a $(B)/libtestsupport.a $(B)/libfabmodel.a
 $(B)/tests/unit/test_relay_ways: | $(B)/topo_make
 # It stands between the module and MPI.
 $(B)/tests/unit/test_oob_mpi_hostile: LDFLAGS_ALL += $(addprefix -Wl$(comma)--export-dynamic-symbol=PMPI_,Issend Iprobe Irecv)
+$(B)/tests/unit/test_ib_lag: | $(B)/fake-mlx5/libmlx5.so.1 $(B)/fake-mlx5/old/libmlx5.so.1
 # They open the stand-in for CUDA's driver at run time.
 $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_lane: | $(B)/gpu-fake/cuda/libcuda.so.1
 $(B)/tests/unit/test_gate $(B)/tests/unit/test_visit $(B)/tests/unit/test_topo: TEST_WRAP := -Wl,--wrap=syscall

@@ -5,6 +5,7 @@
 
 #include "base/r2_config.h"
 #include "ib_transport/verbs/ib_gid.h"
+#include "ib_transport/verbs/ib_lag.h"
 #include "ib_way.h"
 
 #define PSN_MASK 0xffffff
@@ -82,10 +83,14 @@ int ib_rc_connect(struct ib_nics *nics, int nic, struct ibv_qp *qp, const struct
     if (err != 0) {
         return err;
     }
-    return ib_verbs_err(nics->v->modify_qp(qp, &attr,
-                                           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                               IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                               IBV_QP_MAX_QP_RD_ATOMIC));
+    err = ib_verbs_err(nics->v->modify_qp(qp, &attr,
+                                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                              IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                              IBV_QP_MAX_QP_RD_ATOMIC));
+    if (err == 0) {
+        ib_lag_place(nics, nic, qp, rc->way);
+    }
+    return err;
 }
 
 int ib_rc_error(const struct ib_nics *nics, struct ibv_qp *qp)

@@ -72,6 +72,9 @@ struct ib_nic {
     uint32_t addr_read;  /* under ib_nics.lock: addr_requests when what is in @addr was read;
                             UINT32_MAX: never */
 
+    _Atomic bool bond; /* a queue pair's port of a bond is ours to choose; ib_lag.h. Relaxed:
+                          written at init, and taken away by a worker */
+
     /* writer: the device's worker. Any thread may read @asked (acquire), then @answered */
     _Atomic uint64_t asked;    /* ns, begin of the last command to the device that it has answered;
                                   0: none. Release */
@@ -113,10 +116,17 @@ struct ib_fact {
                          ours, never a pointer to follow */
 };
 
+/* Of mlx5dv; NULL where no NIC is a bond, or it has none. Const after open. */
+struct ib_lag {
+    bool (*is_mlx5)(struct ibv_device *device);
+    int (*set_port)(struct ibv_qp *qp, uint8_t port);
+};
+
 struct ib_nics {
     const struct ib_verbs *v;
     const struct r2_config *cfg;
     const struct ib_ways *ways; /* ib_way.h; const once the NICs are in use. NULL: the default */
+    struct ib_lag lag;
     int count;
     struct ib_nic nic[IB_MAX_NICS];
     int device_count;

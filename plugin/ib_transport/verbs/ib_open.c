@@ -15,6 +15,7 @@
 
 #include "base/r2_log.h"
 #include "ib_hca.h"
+#include "ib_lag.h"
 #include "ib_speed.h"
 #include "ib_sysfs.h"
 
@@ -439,6 +440,7 @@ int ib_nics_open(struct ib_nics *nics, const struct ib_verbs *v, const struct r2
         qsort(o.list, (size_t)o.count, sizeof(o.list[0]), candidate_compare);
     }
     nics_fill(&o);
+    ib_lag_open(nics, IB_LAG_LIBRARY);
     surplus_drop(&o);
     free(o.list);
     return 0;

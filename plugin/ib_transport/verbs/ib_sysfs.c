@@ -170,19 +170,49 @@ bool ib_sysfs_has_peer_memory(const char *root)
     return 0;
 }
 
-bool ib_sysfs_device_has_peer_memory(const char *ibdev_path)
+/* What stands in front of the /sys of the tree that the device brings. */
+static bool root_find(const char *ibdev_path, char root[PATH_MAX])
 {
     static const char below[] = "/sys/class/infiniband/";
     const char *at = strstr(ibdev_path, below), *next;
-    char root[PATH_MAX] = "";
 
     for (; at != NULL && (next = strstr(at + 1, below)) !=
                              NULL;) { /* the last: what stands in front may hold anything */
         at = next;
     }
-    if (at != NULL && snprintf(root, sizeof(root), "%.*s", (int)(at - ibdev_path), ibdev_path) >=
-                          (int)sizeof(root)) {
+    root[0] = '\0';
+    return at == NULL ||
+           snprintf(root, PATH_MAX, "%.*s", (int)(at - ibdev_path), ibdev_path) < PATH_MAX;
+}
+
+bool ib_sysfs_device_has_peer_memory(const char *ibdev_path)
+{
+    char root[PATH_MAX];
+
+    return root_find(ibdev_path, root) && ib_sysfs_has_peer_memory(root);
+}
+
+static int bond_read(const char *root, const char *netdev, const char *what, char *out, size_t len)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof(path), "%s/sys/class/net/%s/bonding/%s", root, netdev, what);
+
+    return n < 0 || n >= (int)sizeof(path) ? -1 : line_read(path, out, len);
+}
+
+int ib_sysfs_bond_ports(const char *ibdev_path, const char *netdev)
+{
+    char root[PATH_MAX], text[512];
+    int n = 0;
+
+    if (netdev[0] == '\0' || !root_find(ibdev_path, root) ||
+        bond_read(root, netdev, "mode", text, sizeof(text)) != 0 ||
+        (strncmp(text, "balance-xor ", 12) != 0 && strncmp(text, "802.3ad ", 8) != 0) ||
+        bond_read(root, netdev, "slaves", text, sizeof(text)) != 0) {
         return 0;
     }
-    return ib_sysfs_has_peer_memory(root);
+    for (const char *at = text; *at; at++) {
+        n += *at != ' ' && (at[1] == ' ' || at[1] == '\0');
+    }
+    return n;
 }

@@ -37,6 +37,10 @@ int ib_sysfs_roce_version(const char *ibdev_path, int port, int index);
 int ib_sysfs_netdevs(const char *ibdev_path, int port, char (*names)[IB_NETDEV_MAX], int count,
                      int max);
 
+/* The ports of a bond that spreads over all of them (balance-xor, 802.3ad); 0:  is none such.
+ * Looked up in the tree that the device brings. */
+int ib_sysfs_bond_ports(const char *ibdev_path, const char *netdev);
+
 /* Names as one block: pointers, then text. NULL terminated; NULL when out of memory. Caller frees
  * with one free(). */
 const char **ib_sysfs_names_pack(char (*names)[IB_NETDEV_MAX], int count);

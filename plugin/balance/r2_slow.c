@@ -99,9 +99,9 @@ static void add(struct r2_tempo *t, uint64_t parts, uint64_t bytes, uint64_t que
 static void tick_path(struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->conn.path[p];
-    uint64_t done = IB_RLX_GET(path->bytes_done), cqes = IB_RLX_GET(path->cqes),
-             posted = IB_RLX_GET(path->bytes);
-    int busy = IB_RLX_GET(path->sq_used) != 0;
+    uint64_t done = IB_RLX_GET(path->count.bytes_done), cqes = IB_RLX_GET(path->count.cqes),
+             posted = IB_RLX_GET(path->count.bytes);
+    int busy = IB_RLX_GET(path->sq.used) != 0;
     struct r2_pair *pair = pair_of(c, p);
 
     if (pair && pace_of(pair) && (c->shown.up >> p & 1) && done >= c->flow->slow[p].done &&

@@ -226,7 +226,7 @@ bool fo_may_return(const struct fo_conn *fc, int p)
         return 0;
     }
     return fc->rx ||
-           (fp->snapshot && !((fc->tx->soft >> p) & 1) && fc->conn->path[p].sq_used == 0 &&
+           (fp->snapshot && !((fc->tx->soft >> p) & 1) && fc->conn->path[p].sq.used == 0 &&
             ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) == 0);
 }
 
@@ -390,7 +390,7 @@ static bool is_waited_for(const struct fo_conn *fc, int p)
     if (fc->rx) {
         return fc->rx->ledger.acked < fc->rx->ledger.rpost;
     }
-    return fc->conn->path[p].sq_used || ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) > 0;
+    return fc->conn->path[p].sq.used || ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) > 0;
 }
 
 __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
@@ -417,7 +417,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
         ib_send_live(fc->tx, p, fc->conn->path[p].inc, &fp->live);
     }
     fc->switches++;
-    if (fc->rx && fc->conn->path[p].cqes) {
+    if (fc->rx && fc->conn->path[p].count.cqes) {
         fc->barren_since = 0; /* something got through */
     }
     if (fc->conn->up == 0) {
@@ -524,7 +524,7 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
     for (uint32_t m = l->up & l->drained & fc->drain_ends; m && (l->up & ~l->drained); m &= m - 1) {
         int p = __builtin_ctz(m);
 
-        if (ib_conn_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
+        if (ib_conn_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq.used == 0 &&
             ib_send_live_parts(fc->tx, p, l->path[p].inc) == 0) {
             fo_fault(fc, p, &info);
         }
@@ -558,7 +558,7 @@ void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen)
         const struct ib_path *path = &fc->conn->path[p];
 
         if (fc->path[p].state != FO_NONE && path->peer_nic == nic &&
-            (int32_t)(gen - path->peer_nic_gen) > 0) {
+            (int32_t)(gen - path->gen.peer) > 0) {
             fo_peer_stopped(fc, p, ib_conn_now(fc->conn));
             fo_fault(fc, p, &info);
         }

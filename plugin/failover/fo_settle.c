@@ -356,7 +356,7 @@ static void fence_after_bye(struct fo_conn *fc, uint64_t now)
         return;
     }
     for (int p = 0; p < fc->conn->npaths; p++) {
-        if (fc->path[p].state == FO_UP && fc->conn->path[p].sq_used) {
+        if (fc->path[p].state == FO_UP && fc->conn->path[p].sq.used) {
             fo_fault(fc, p, &info);
         }
     }

@@ -68,8 +68,8 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
 {
     f->job.urgent = urgent;
     f->stage = IB_FENCE_ERROR;
-    f->path->marks = f->path->marks_nic = f->path->marks_out = 0;
-    f->idle = f->path->sq_used == 0 && !f->path->failed;
+    f->path->marker.out = f->path->marker.by_nic = f->path->marker.posted = 0;
+    f->idle = f->path->sq.used == 0 && !f->path->failed;
     f->refused = f->queried = f->again = f->flushed = 0;
     f->erred_at = 0;
     f->quiet_at = UINT64_MAX;
@@ -99,7 +99,7 @@ static void close_soft(struct ib_fence *f, uint64_t now)
         rc < 0 ? "is out"
         : rc   ? "failed"
                : "done",
-        rc, f->path->marks_out, f->path->marks, f->path->sq_used);
+        rc, f->path->marker.posted, f->path->marker.out, f->path->sq.used);
     close_incarnation(f, IB_FENCE_SOFT, now);
     f->retry_ns = RETRY_NS;
     f->retry_at = now + f->retry_ns;
@@ -122,7 +122,7 @@ static uint64_t t_pcie(const struct ib_fence *f)
 /* At R: the receive marker that was posted before ERR, if any, was taken by an arrival. */
 static int lacks_marker(const struct ib_fence *f)
 {
-    return f->path->ring == NULL && !(f->path->marks_out & IB_MARK_RECV);
+    return f->path->mem.ring == NULL && !(f->path->marker.posted & IB_MARK_RECV);
 }
 
 /* Posts the markers that are missing, behind ERR. */
@@ -165,10 +165,10 @@ static void erred(struct ib_fence *f, uint64_t now)
 static enum ib_fence_proof proof(struct ib_fence *f, uint64_t now)
 {
     const struct ib_path *p = f->path;
-    struct ib_fence_facts facts = {.sender = p->ring != NULL,
-                                   .posted = p->marks_out,
-                                   .out = p->marks,
-                                   .out_nic = p->marks_nic,
+    struct ib_fence_facts facts = {.sender = p->mem.ring != NULL,
+                                   .posted = p->marker.posted,
+                                   .out = p->marker.out,
+                                   .out_nic = p->marker.by_nic,
                                    .idle = f->idle,
                                    .late = late(f, now, now)};
     enum ib_fence_proof r;
@@ -308,8 +308,8 @@ static int has_broken_itself(struct ib_fence *f)
 {
     const struct ib_path *p = f->path;
 
-    return f->drain(f->half, p->index) == 0 && p->marks_out == IB_MARK_BOTH &&
-           p->marks_nic == IB_MARK_BOTH;
+    return f->drain(f->half, p->index) == 0 && p->marker.posted == IB_MARK_BOTH &&
+           p->marker.by_nic == IB_MARK_BOTH;
 }
 
 /* P18 (a): the hard fence comes after all, or the kernel has removed the device. Arrivals found on

@@ -67,7 +67,7 @@ static struct ib_nic *path_nic(struct ib_conn *l, const struct ib_path *p)
 /* Receives that R keeps in the queue; S has none. */
 static uint32_t recvs(const struct ib_path *p)
 {
-    return p->rq_depth ? p->rq_depth + IB_RECV_BATCH : 0;
+    return p->cap.rq_depth ? p->cap.rq_depth + IB_RECV_BATCH : 0;
 }
 
 static int create_qp(struct ib_conn *l, struct ib_path *p)
@@ -77,7 +77,7 @@ static int create_qp(struct ib_conn *l, struct ib_path *p)
         .send_cq = p->cq,
         .recv_cq = p->cq,
         .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = p->sq_depth + TAIL_SLOTS + MARK_SLOTS +
+        .cap = {.max_send_wr = p->cap.sq_depth + TAIL_SLOTS + MARK_SLOTS +
                                p->ar, /* the second of two that found one slot free (P32) */
                 .max_recv_wr = recvs(p) + MARK_SLOTS,
                 .max_send_sge = 1,
@@ -94,7 +94,7 @@ static int create_qp(struct ib_conn *l, struct ib_path *p)
     if (p->qp == NULL) {
         return errno ? errno : ENOMEM;
     }
-    p->max_inline = attr.cap.max_inline_data;
+    p->cap.max_inline = attr.cap.max_inline_data;
     return 0;
 }
 
@@ -102,9 +102,9 @@ static int create_qp(struct ib_conn *l, struct ib_path *p)
  * driver may keep. */
 static int register_ctl_src(struct ib_conn *l, struct ib_path *p)
 {
-    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, l->ctl_src, sizeof(*l->ctl_src),
-                                    IBV_ACCESS_LOCAL_WRITE);
-    return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
+    p->mem.ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, l->ctl_src, sizeof(*l->ctl_src),
+                                        IBV_ACCESS_LOCAL_WRITE);
+    return p->mem.ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
 /*
@@ -113,32 +113,33 @@ static int register_ctl_src(struct ib_conn *l, struct ib_path *p)
  */
 static size_t ring_len(const struct ib_path *p)
 {
-    return sizeof(*p->ring) + (p->ar ? sizeof(struct ib_records) : 0);
+    return sizeof(*p->mem.ring) + (p->ar ? sizeof(struct ib_records) : 0);
 }
 
 static int make_ring(struct ib_conn *l, struct ib_path *p)
 {
     size_t len = ring_len(p);
 
-    p->ring = r2_pages_get(len);
-    if (p->ring == NULL) {
+    p->mem.ring = r2_pages_get(len);
+    if (p->mem.ring == NULL) {
         return ENOMEM;
     }
-    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->ring, len,
-                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
+    p->mem.ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->mem.ring, len,
+                                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    return p->mem.ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
 /* R's memory for size records: of one incarnation, as the ring is. */
 static int make_records(struct ib_conn *l, struct ib_path *p)
 {
-    p->records = r2_pages_get(sizeof(*p->records));
-    if (p->records == NULL) {
+    p->mem.records = r2_pages_get(sizeof(*p->mem.records));
+    if (p->mem.records == NULL) {
         return ENOMEM;
     }
-    p->records_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->records, sizeof(*p->records),
-                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    return p->records_mr ? 0 : (errno ? errno : ENOMEM);
+    p->mem.records_mr =
+        l->nics->v->reg_mr(path_nic(l, p)->pd, p->mem.records, sizeof(*p->mem.records),
+                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    return p->mem.records_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
 /* As NCCL's own transport: where nothing is said, on InfiniBand alone. */
@@ -189,15 +190,15 @@ int ib_path_create(struct ib_conn *l, struct ib_path *p, int sender, uint32_t ps
     }
     p->psn = psn & 0xffffff;
     p->ar = (uint8_t)adaptive_routing(l, p);
-    p->one_max = p->pair_min = UINT32_MAX;
+    p->part.one_max = p->part.pair_min = UINT32_MAX;
     p->plain = !sender && l->cfg->ack == R2_ACK_FLUSH ? IB_IMM_NONE : IB_IMM_DATA;
-    p->sq_depth = sender ? l->rq_depth << p->ar : RECV_SQ_DEPTH;
-    p->rq_depth = sender ? 0 : l->rq_depth;
-    p->ack_room = p->ar ? 0 : (uint16_t)p->sq_depth;
-    p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
+    p->cap.sq_depth = sender ? l->rq_depth << p->ar : RECV_SQ_DEPTH;
+    p->cap.rq_depth = sender ? 0 : l->rq_depth;
+    p->ack.room = p->ar ? 0 : (uint16_t)p->cap.sq_depth;
+    p->gen.ours = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
     p->cq = v->create_cq(path_nic(l, p)->ctx,
-                         (int)(p->sq_depth + recvs(p) + TAIL_SLOTS + 2 * MARK_SLOTS + p->ar),
+                         (int)(p->cap.sq_depth + recvs(p) + TAIL_SLOTS + 2 * MARK_SLOTS + p->ar),
                          (void *)(uintptr_t)ib_conn_context(l->conn_id, p->index, p->inc), NULL, 0);
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
@@ -270,13 +271,13 @@ int ib_path_connect(struct ib_conn *l, struct ib_path *p, const struct ib_path_a
     }
     if (rc == 0) {
         way_settle(l, p, &local, &peer->port);
-        p->peer_ring = peer->ring_addr;
-        p->peer_ring_key = peer->ring_key;
-        p->peer_nic_gen = peer->nic_gen;
-        p->acks_rotate =
-            p->ring && peer->ring_key; /* R has size records: adaptive routing is on there */
-        if (p->ar && p->ring && peer->ring_key) {
-            p->one_max = p->pair_min = (uint32_t)l->cfg->ib_ar_threshold;
+        p->mem.peer_ring = peer->ring_addr;
+        p->mem.peer_ring_key = peer->ring_key;
+        p->gen.peer = peer->nic_gen;
+        p->ack.rotate =
+            p->mem.ring && peer->ring_key; /* R has size records: adaptive routing is on there */
+        if (p->ar && p->mem.ring && peer->ring_key) {
+            p->part.one_max = p->part.pair_min = (uint32_t)l->cfg->ib_ar_threshold;
         }
     }
     return rc;
@@ -313,16 +314,16 @@ void ib_path_addr_get(struct ib_conn *l, const struct ib_path *p, struct ib_path
     memset(out, 0, sizeof(*out));
     out->qpn = p->qp ? p->qp->qp_num : 0;
     out->psn = p->psn;
-    out->nic_gen = p->nic_gen;
+    out->nic_gen = p->gen.ours;
     out->way = p->way;
     out->ece = p->ece;
     ib_nic_addr_get(l->nics, p->nic, &out->port);
-    if (p->ring) {
-        out->ring_addr = (uintptr_t)p->ring;
-        out->ring_key = p->ring_mr->rkey;
-    } else if (p->records) {
-        out->ring_addr = (uintptr_t)p->records;
-        out->ring_key = p->records_mr->rkey;
+    if (p->mem.ring) {
+        out->ring_addr = (uintptr_t)p->mem.ring;
+        out->ring_key = p->mem.ring_mr->rkey;
+    } else if (p->mem.records) {
+        out->ring_addr = (uintptr_t)p->mem.records;
+        out->ring_key = p->mem.records_mr->rkey;
     }
 }
 
@@ -336,20 +337,20 @@ void ib_path_destroy(struct ib_conn *l, struct ib_path *p)
         l->nics->v->destroy_cq(p->cq);
     }
     p->cq = NULL;
-    ring_free = ib_nic_mr_release(l->nics, p->nic, p->ring_mr, ended);
-    p->ring_mr = NULL;
+    ring_free = ib_nic_mr_release(l->nics, p->nic, p->mem.ring_mr, ended);
+    p->mem.ring_mr = NULL;
     if (ring_free) {
-        r2_pages_put(p->ring, ring_len(p));
-    } else if (p->ring == NULL) {
+        r2_pages_put(p->mem.ring, ring_len(p));
+    } else if (p->mem.ring == NULL) {
         atomic_store_explicit(&l->ctl_src_kept, 1,
                               memory_order_relaxed); /* looked at when the job is back */
     }
-    p->ring = NULL;
-    if (ib_nic_mr_release(l->nics, p->nic, p->records_mr, ended)) {
-        r2_pages_put(p->records, sizeof(*p->records));
+    p->mem.ring = NULL;
+    if (ib_nic_mr_release(l->nics, p->nic, p->mem.records_mr, ended)) {
+        r2_pages_put(p->mem.records, sizeof(*p->mem.records));
     }
-    p->records_mr = NULL;
-    p->records = NULL;
+    p->mem.records_mr = NULL;
+    p->mem.records = NULL;
 }
 
 int ib_path_error(struct ib_conn *l, struct ib_path *p)
@@ -376,11 +377,11 @@ static int mark_send(struct ib_path *p)
 
 int ib_path_mark(struct ib_path *p)
 {
-    int rc_recv = p->marks_out & IB_MARK_RECV ? 0 : mark_recv(p);
-    int rc_send = p->marks_out & IB_MARK_SEND ? 0 : mark_send(p);
+    int rc_recv = p->marker.posted & IB_MARK_RECV ? 0 : mark_recv(p);
+    int rc_send = p->marker.posted & IB_MARK_SEND ? 0 : mark_send(p);
 
-    p->marks_out |= rc_recv == 0 ? IB_MARK_RECV : 0;
-    p->marks_out |= rc_send == 0 ? IB_MARK_SEND : 0;
+    p->marker.posted |= rc_recv == 0 ? IB_MARK_RECV : 0;
+    p->marker.posted |= rc_send == 0 ? IB_MARK_SEND : 0;
     return rc_recv != 0 && rc_recv != ENOMEM ? rc_recv : rc_send ? rc_send : rc_recv;
 }
 

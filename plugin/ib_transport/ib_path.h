@@ -11,6 +11,7 @@
 #define IB_PATH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "ib_relay.h"
@@ -80,58 +81,74 @@ struct ib_path {
     struct ibv_qp *qp;
     struct ibv_cq *cq;
     uint32_t psn;
-    uint32_t sq_depth, rq_depth, max_inline;
+    struct {
+        uint32_t sq_depth, rq_depth, max_inline;
+    } cap;         /* of the queue pair */
     uint8_t ar;    /* this end has adaptive routing on here */
     uint8_t plain; /* R: kind of the immediates that the ledger takes as they come: DATA; NONE: of
                       none (P34) */
                    /* ... nor from S's report on, which arrivals are compared with (P35) */
-    uint32_t pair_min; /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none
-                          does */
-    uint32_t one_max;  /* S: a part of more bytes is not just posted: pair_min, or 0 where parts go
-                          by way of staging memory */
-    struct ib_ring *ring;   /* S: the ring of this path in our memory; with @ar copies of our size
-                               records behind it */
-    struct ibv_mr *ring_mr; /* S: the ring. R: the staging ring, which is shared by all paths */
-    struct ib_records *records; /* R: size records, written by the peer; NULL without @ar */
-    struct ibv_mr *records_mr;  /* R */
-    uint64_t peer_ring;         /* address of the peer's ring; S: of its size records */
-    uint32_t peer_ring_key;     /* S: 0: the peer has none */
-    uint16_t ack_room;     /* R: a lone ack is not just written with so many control writes out:
-                              @sq_depth, or 0 where acks go round the words */
-    uint8_t acks_rotate;   /* S: R's lone acks go round the words of the ring */
-    uint32_t peer_nic_gen; /* generation of the peer's NIC when the incarnation began */
-    uint32_t nic_gen;      /* of ours */
+    struct {
+        uint32_t pair_min; /* a part of more bytes goes as two work requests (P32); UINT32_MAX: none
+                              does */
+        uint32_t one_max;  /* a part of more bytes is not just posted: pair_min, or 0 where parts go
+                              by way of staging memory */
+    } part;                /* S */
+    struct {
+        struct ib_ring *ring;       /* S: the ring of this path in our memory; with @ar copies of
+                                       our size records behind it */
+        struct ibv_mr *ring_mr;     /* S: the ring. R: the staging ring, shared by all paths */
+        struct ib_records *records; /* R: size records, written by the peer; NULL without @ar */
+        struct ibv_mr *records_mr;  /* R */
+        uint64_t peer_ring;         /* address of the peer's ring; S: of its size records */
+        uint32_t peer_ring_key;     /* S: 0: the peer has none */
+    } mem;                          /* what either end writes to in the other's memory */
+    struct {
+        uint32_t peer, ours; /* of the peer's NIC when the incarnation began; of ours */
+    } gen;
     struct ib_ece ece; /* before connect what this end can do, then what it uses; this end's worker
                           while it builds */
 
     /* changes */
     uint8_t
         open; /* not 0: completions count, the incarnation is not closed (P16.5); enum ib_open */
-    uint8_t marks;      /* markers that have come out: bit 0 send queue, bit 1 receive queue */
-    uint8_t marks_nic;  /* of @marks, those whose completion the NIC wrote itself */
-    uint8_t marks_out;  /* markers that are posted, same bits */
-    uint16_t sq_used;   /* IB_RLX: send work requests that hold a slot */
-    uint16_t tails_out; /* IB_RLX, S: of those, writes of no bytes (ib_send_tail_probe) */
-    uint16_t bulk_out;  /* IB_RLX, S: of those, writes of data whose record follows (P32) */
-    uint16_t ctl_run;   /* unsignaled control writes since the last signaled one */
-    uint8_t failed;     /* S: a data send has a completion that is no success */
-    uint8_t recvs_due;  /* R: receives consumed and not posted again, below IB_RECV_BATCH */
-    uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
-    uint32_t nrecords;  /* size records of this incarnation. S: posted. R: taken (P33) */
-    uint64_t ack_sent;  /* R: largest acked written here */
-    uint64_t
-        ack_alone;   /* largest in a word of the ring. R, where acks go round: written. S: taken */
-    uint16_t ack_at; /* where acks go round, the word behind that one; else 0 */
-    uint16_t ack_poll;   /* S: counts looks at words further on */
-    uint64_t closed_at;  /* ns: when the last incarnation was closed; 0: none was */
-    uint64_t wrs, bytes; /* IB_RLX: counters */
-    uint64_t cqes;       /* IB_RLX: completions, error or not */
-    uint64_t bytes_done; /* IB_RLX, S: of @bytes, those whose work request is accounted for */
+    struct {
+        uint8_t out;    /* have come out: bit 0 send queue, bit 1 receive queue */
+        uint8_t by_nic; /* of these, those whose completion the NIC wrote itself */
+        uint8_t posted;
+    } marker; /* P16.3 */
+    struct {
+        uint16_t used;    /* IB_RLX: work requests that hold a slot */
+        uint16_t tails;   /* IB_RLX, S: of those, writes of no bytes (ib_send_tail_probe) */
+        uint16_t bulk;    /* IB_RLX, S: of those, writes of data whose record follows (P32) */
+        uint16_t ctl_run; /* unsignaled control writes since the last signaled one */
+    } sq;                 /* the send queue */
+    uint8_t failed;       /* S: a data send has a completion that is no success */
+    uint8_t recvs_due;    /* R: receives consumed and not posted again, below IB_RECV_BATCH */
+    uint16_t parts_out;   /* S: parts posted here and not covered by acked (P2) */
+    uint32_t nrecords;    /* size records of this incarnation. S: posted. R: taken (P33) */
+    struct {
+        uint64_t sent; /* R: largest acked written here */
+        uint64_t
+            alone;   /* largest in a word of the ring. R, where acks go round: written. S: taken */
+        uint16_t at; /* where acks go round, the word behind that one; else 0 */
+        uint16_t poll;  /* S: counts polls of words further on */
+        uint16_t room;  /* R, const: a lone ack is not just written with so many control writes out:
+                           sq_depth, or 0 where acks go round the words */
+        uint8_t rotate; /* S, const: R's lone acks go round the words of the ring */
+    } ack;
+    uint64_t closed_at; /* ns: when the last incarnation was closed; 0: none was */
+    struct {
+        uint64_t wrs, bytes; /* IB_RLX */
+        uint64_t cqes;       /* IB_RLX: completions, error or not */
+        uint64_t bytes_done; /* IB_RLX, S: of @bytes, those whose work request is accounted for */
+    } count;
     bool goes_on; /* a queue pair of it could not be destroyed: its NIC may read what it was to
                      send. By the worker that destroys it; read when that job is back */
     uint8_t reserved[39]; /* so that the place of a path in the connection is a shift */
 };
 _Static_assert(sizeof(struct ib_path) == 256, "a power of two");
+_Static_assert(offsetof(struct ib_path, open) == 128, "what changes has cache lines of its own");
 
 struct ib_conn;
 
@@ -265,7 +282,7 @@ enum ib_open { IB_OPEN_ONE = 1, IB_OPEN_ROTATE = 2 };
 /* The incarnation stands: completions count. */
 static inline void ib_path_open(struct ib_path *p)
 {
-    p->open = p->acks_rotate ? IB_OPEN_ROTATE : IB_OPEN_ONE;
+    p->open = p->ack.rotate ? IB_OPEN_ROTATE : IB_OPEN_ONE;
 }
 
 /* What a path tells the other end at set-up; packed by the failover protocol (fo_proto.h). */

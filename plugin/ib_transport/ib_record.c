@@ -5,17 +5,19 @@
 int ib_record_post(struct ib_path *p, const struct ibv_send_wr *wr, uint32_t imm)
 {
     unsigned slot = p->nrecords++ % IB_RECORDS;
-    struct ib_record *copy = &((struct ib_records *)(p->ring + 1))->at[slot];
+    struct ib_record *copy = &((struct ib_records *)(p->mem.ring + 1))->at[slot];
     struct ibv_sge sge = {
-        .addr = (uintptr_t)copy, .length = sizeof(*copy), .lkey = p->ring_mr->lkey};
+        .addr = (uintptr_t)copy, .length = sizeof(*copy), .lkey = p->mem.ring_mr->lkey};
     struct ibv_send_wr tail = {
         .wr_id = ib_wr_id(IB_WR_RECORD, ib_wr_part(wr->wr_id), ib_wr_value(wr->wr_id)),
         .sg_list = &sge,
         .num_sge = 1,
         .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-        .send_flags = IBV_SEND_SIGNALED | (sizeof(*copy) <= p->max_inline ? IBV_SEND_INLINE : 0),
+        .send_flags =
+            IBV_SEND_SIGNALED | (sizeof(*copy) <= p->cap.max_inline ? IBV_SEND_INLINE : 0),
         .imm_data = htonl(imm),
-        .wr.rdma = {.remote_addr = p->peer_ring + slot * sizeof(*copy), .rkey = p->peer_ring_key}};
+        .wr.rdma = {.remote_addr = p->mem.peer_ring + slot * sizeof(*copy),
+                    .rkey = p->mem.peer_ring_key}};
     struct ibv_send_wr data = *wr, *bad;
 
     data.wr_id = ib_wr_id(IB_WR_BULK, ib_wr_part(wr->wr_id), ib_wr_value(wr->wr_id));
@@ -30,10 +32,10 @@ int ib_record_take(struct ib_path *p, const struct ibv_wc *wc, uint32_t imm, uin
 {
     struct ib_record *slot, r;
 
-    if (p->records == NULL) {
+    if (p->mem.records == NULL) {
         return -1;
     }
-    slot = &p->records->at[p->nrecords++ % IB_RECORDS];
+    slot = &p->mem.records->at[p->nrecords++ % IB_RECORDS];
     /* written by the NIC before the completion that the caller has polled */
     r.imm = __atomic_load_n(&slot->imm, __ATOMIC_ACQUIRE);
     r.bytes = __atomic_load_n(&slot->bytes, __ATOMIC_RELAXED);

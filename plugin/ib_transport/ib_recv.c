@@ -47,9 +47,9 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
 {
     struct ib_fault_info info = {.fault = IB_FAULT_DATA, .err = (int)r};
 
-    rx->bad_arrivals++;
+    rx->count.bad_arrivals++;
     if (r == R2_LEDGER_DUPLICATE) {
-        rx->duplicates++;
+        rx->count.duplicates++;
     }
     R2_WARN("arrival %s: seq %04x part %u of %u life %u on path %u life %u, window [%llu, %llu)",
             r2_ledger_result_name(r), imm.seq, imm.k, imm.nparts, imm.inc, p->index, p->inc & 63,
@@ -109,12 +109,12 @@ static inline __attribute__((always_inline)) void counted(struct ib_recv *rx, st
                                                           uint8_t bit, struct ib_rmsg *m,
                                                           uint32_t bytes, enum r2_ledger_result r)
 {
-    IB_RLX_ADD(p->bytes, bytes);
+    IB_RLX_ADD(p->count.bytes, bytes);
     rx->carried |= bit;
     m->from |= bit;
     if (r == R2_LEDGER_COMPLETE) {
-        IB_RLX_ADD(rx->messages, 1);
-        IB_RLX_ADD(rx->met, m->size);
+        IB_RLX_ADD(rx->count.messages, 1);
+        IB_RLX_ADD(rx->load.met, m->size);
     }
 }
 
@@ -127,7 +127,7 @@ static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, st
     enum r2_ledger_result r;
     int how;
 
-    IB_RLX_ADD(p->cqes, 1);
+    IB_RLX_ADD(p->count.cqes, 1);
     rx->seen |= bit;
     rx->hot |= bit;
     if (__builtin_expect(wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != p->plain ||
@@ -182,11 +182,11 @@ static __attribute__((noinline)) void do_pending(struct ib_recv *rx)
 static __attribute__((noinline, cold)) void marker_out(struct ib_path *p, const struct ibv_wc *wc)
 {
     if (wc->status == IBV_WC_SUCCESS) {
-        p->marks_out &= (uint8_t)~IB_MARK_RECV;
+        p->marker.posted &= (uint8_t)~IB_MARK_RECV;
         return;
     }
-    p->marks |= IB_MARK_RECV;
-    p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
+    p->marker.out |= IB_MARK_RECV;
+    p->marker.by_nic |= ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
 }
 
 /* What is no good receive. */
@@ -196,15 +196,15 @@ static __attribute__((noinline)) void other_completion(struct ib_recv *rx, struc
     enum ib_wr_kind kind = ib_wr_kind(wc->wr_id);
 
     if (kind == IB_WR_MARK_SEND) {
-        p->marks |= IB_MARK_SEND;
-        p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_SEND : 0;
+        p->marker.out |= IB_MARK_SEND;
+        p->marker.by_nic |= ib_path_is_nics(wc) ? IB_MARK_SEND : 0;
     } else if (kind == IB_WR_MARK_RECV) {
         marker_out(p, wc);
     } else if (kind == IB_WR_CTL) {
         unsigned n = (unsigned)ib_wr_value(wc->wr_id);
 
-        IB_RLX_ADD(p->cqes, 1);
-        IB_RLX_ADD(p->sq_used, wc->status == IBV_WC_SUCCESS ? -(int)n : 0);
+        IB_RLX_ADD(p->count.cqes, 1);
+        IB_RLX_ADD(p->sq.used, wc->status == IBV_WC_SUCCESS ? -(int)n : 0);
     }
     if (wc->status != IBV_WC_SUCCESS && ib_conn_up(rx->conn, p->index)) {
         ib_conn_wc_fault(rx->conn, p->index, wc);
@@ -223,7 +223,7 @@ static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, 
     if (__builtin_expect(p->open, 1)) {
         arrival(rx, p, wc);
     } else {
-        rx->ghosts++;
+        rx->count.ghosts++;
     }
     return 1;
 }
@@ -357,7 +357,7 @@ int ib_recv_confirm(struct ib_recv *rx, int p)
     if (!ib_conn_up(rx->conn, p) || poll_path(rx, path, wc) < 0) {
         return 0;
     }
-    if (path->ctl_run && !rx->quiet && ib_conn_up(rx->conn, p)) {
+    if (path->sq.ctl_run && !rx->quiet && ib_conn_up(rx->conn, p)) {
         int rc;
 
         rx->signal = 1;
@@ -367,7 +367,7 @@ int ib_recv_confirm(struct ib_recv *rx, int p)
             return 0;
         }
     }
-    return path->sq_used; /* also when the queue is so full that not even the question fits */
+    return path->sq.used; /* also when the queue is so full that not even the question fits */
 }
 
 int ib_recv_group_done(const struct ib_recv *rx, uint64_t first, int n, int *sizes)
@@ -417,8 +417,8 @@ void ib_recv_path_down(struct ib_recv *rx, int p)
 
     rx->ack_sent = 0;
     for (int i = 0; i < l->npaths; i++) {
-        if (ib_conn_up(l, i) && l->path[i].ack_sent > rx->ack_sent) {
-            rx->ack_sent = l->path[i].ack_sent;
+        if (ib_conn_up(l, i) && l->path[i].ack.sent > rx->ack_sent) {
+            rx->ack_sent = l->path[i].ack.sent;
         }
     }
     rx->hot &= (uint8_t)l->up;

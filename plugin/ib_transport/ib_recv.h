@@ -65,11 +65,16 @@ struct ib_recv {
     uint8_t ctl_path;  /* path of CTS and acks; IB_MAX_PATHS when none is up */
     uint64_t ack_sent; /* largest acked written on a path that is still up */
     uint64_t ack_owed_since; /* ns; 0: none owed */
-    uint64_t opened;         /* IB_RLX, as is messages: receives */
-    uint64_t wanted,
-        met; /* IB_RLX: bytes that receives were opened for, and those of them that are complete */
-    uint64_t largest; /* IB_RLX: bytes of the largest receive since none was open */
-    uint64_t messages, duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
+    struct {
+        uint64_t opened; /* receives */
+        uint64_t wanted,
+            met; /* bytes that receives were opened for, and those of them that are complete */
+        uint64_t largest; /* bytes of the largest receive since none was open */
+    } load;               /* IB_RLX; probe_load.h */
+    struct {
+        uint64_t messages; /* IB_RLX */
+        uint64_t duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
+    } count;
     /* Of an incarnation that is DOWN: what S announces that it may still bring (P35). NULL: not
      * said, or closed
      */

@@ -9,7 +9,7 @@
 /* One slot is left for a lone ack, so that CTS cannot starve it. */
 static int ctl_room(const struct ib_path *p, int n)
 {
-    return p->sq_used + n < (int)p->sq_depth;
+    return p->sq.used + n < (int)p->cap.sq_depth;
 }
 
 /*
@@ -20,24 +20,24 @@ static inline __attribute__((always_inline)) int
 write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, uint32_t len)
 {
     struct ibv_send_wr *wr = &rx->wr, *bad;
-    unsigned flags = len <= p->max_inline ? IBV_SEND_INLINE : 0;
-    unsigned run = p->ctl_run + 1u;
+    unsigned flags = len <= p->cap.max_inline ? IBV_SEND_INLINE : 0;
+    unsigned run = p->sq.ctl_run + 1u;
     int rc;
 
     rx->sge.addr = base + off;
     rx->sge.length = len;
-    rx->sge.lkey = p->ring_mr->lkey;
-    wr->wr.rdma.remote_addr = p->peer_ring + off;
-    wr->wr.rdma.rkey = p->peer_ring_key;
+    rx->sge.lkey = p->mem.ring_mr->lkey;
+    wr->wr.rdma.remote_addr = p->mem.peer_ring + off;
+    wr->wr.rdma.rkey = p->mem.peer_ring_key;
     wr->wr_id = ib_wr_id(IB_WR_CTL, 0, run);
     if (__builtin_expect(run >= IB_CTL_SIGNAL || rx->signal, 0)) {
         flags |= IBV_SEND_SIGNALED;
         run = 0;
     }
     wr->send_flags = flags;
-    p->ctl_run = (uint16_t)run;
-    IB_RLX_ADD(p->sq_used, 1);
-    IB_RLX_ADD(p->wrs, 1);
+    p->sq.ctl_run = (uint16_t)run;
+    IB_RLX_ADD(p->sq.used, 1);
+    IB_RLX_ADD(p->count.wrs, 1);
     ib_conn_touch(rx->conn, p->index);
     rc = ibv_post_send(p->qp, wr, &bad);
     if (__builtin_expect(rc != 0, 0)) {
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) int ctl_write(struct ib_recv *rx, s
 
 static void note_ack_sent(struct ib_recv *rx, struct ib_path *p)
 {
-    p->ack_sent = rx->ledger.acked;
+    p->ack.sent = rx->ledger.acked;
     rx->ack_sent = rx->ledger.acked;
     rx->ack_owed_since = 0;
 }
@@ -160,36 +160,36 @@ static __attribute__((noinline)) int write_cts(struct ib_recv *rx, struct ib_pat
 static __attribute__((noinline)) int write_ack_word(struct ib_recv *rx, struct ib_path *p)
 {
     uint64_t *word = rx->conn->ctl_src->ack[p->index];
-    unsigned at = p->ack_at, slot;
+    unsigned at = p->ack.at, slot;
     bool last = rx->ledger.acked == rx->ledger.rpost || rx->signal;
 
-    if (!p->ar || p->sq_used >= (last ? IB_ACKS : IB_ACKS / 2)) {
+    if (!p->ar || p->sq.used >= (last ? IB_ACKS : IB_ACKS / 2)) {
         return -1;
     }
-    at += rx->ledger.acked > p->ack_alone;
+    at += rx->ledger.acked > p->ack.alone;
     slot = (at + IB_ACKS - 1) % IB_ACKS;
     word[slot] = rx->ledger.acked;
     if (write_from(rx, p, (uintptr_t)word - offsetof(struct ib_ring, ack),
                    offsetof(struct ib_ring, ack) + sizeof(*word) * slot, sizeof(*word)) != 0) {
         return -1;
     }
-    p->ack_at = (uint16_t)(at % IB_ACKS);
-    p->ack_alone = rx->ledger.acked;
-    rx->acks_alone++;
+    p->ack.at = (uint16_t)(at % IB_ACKS);
+    p->ack.alone = rx->ledger.acked;
+    rx->count.acks_alone++;
     note_ack_sent(rx, p);
     return 0;
 }
 
 int ib_recv_write_ack(struct ib_recv *rx, struct ib_path *p)
 {
-    if (p->sq_used >= p->ack_room) {
+    if (p->sq.used >= p->ack.room) {
         return write_ack_word(rx, p);
     }
     rx->conn->ctl_src->acked = rx->ledger.acked;
     if (ctl_write(rx, p, offsetof(struct ib_ring, ack), sizeof(uint64_t)) != 0) {
         return -1;
     }
-    rx->acks_alone++;
+    rx->count.acks_alone++;
     note_ack_sent(rx, p);
     return 0;
 }
@@ -213,7 +213,7 @@ void ib_recv_write_pending_cts(struct ib_recv *rx)
             rx->cts_pending = 1;
             return;
         }
-        rx->cts_rewritten++;
+        rx->count.cts_rewritten++;
         /* S may have the entry already and not look at this one: what it carries of acked does not
          * count as told (P14) */
     }
@@ -238,7 +238,7 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
                 rx->cts_pending = 1;
             }
         }
-        rx->cts_rewritten++;
+        rx->count.cts_rewritten++;
     }
 }
 
@@ -260,9 +260,9 @@ static inline __attribute__((always_inline)) void open_one(struct ib_recv *rx, s
                           .quarantined_by = rx->holding,
                           .gpu = rx->flush && ib_flush_wants(rx->flush, mr)};
     fill_entry(rx, p, m);
-    IB_RLX_ADD(rx->wanted, size);
-    if (size > rx->largest) {
-        IB_RLX_SET(rx->largest, size);
+    IB_RLX_ADD(rx->load.wanted, size);
+    if (size > rx->load.largest) {
+        IB_RLX_SET(rx->load.largest, size);
     }
 }
 
@@ -297,15 +297,15 @@ uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_
     if (!ctl_room(p, 2)) {
         return UINT64_MAX;
     }
-    if (rx->opened == rx->messages) {
-        IB_RLX_SET(rx->largest, 0);
+    if (rx->load.opened == rx->count.messages) {
+        IB_RLX_SET(rx->load.largest, 0);
     }
     if (__builtin_expect(n == 1, 1)) {
         open_one(rx, p, 1, 0, data[0], sizes[0], tags[0], mrs[0]);
     } else {
         open_group(rx, p, n, data, sizes, tags, mrs);
     }
-    IB_RLX_ADD(rx->opened, n);
+    IB_RLX_ADD(rx->load.opened, n);
     if (__builtin_expect(write_entries(rx, p, first, n) != 0, 0)) {
         group_pending(rx, first, n);
     } else {

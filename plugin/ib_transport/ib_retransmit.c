@@ -34,7 +34,7 @@ void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib
     struct ib_smsg *m;
 
     ib_send_stage_incarnation_closed(tx, p, inc, how != IB_SEND_CLOSE_HARD);
-    if (tx->conn->path[p].sq_used == 0 && !tx->conn->path[p].failed &&
+    if (tx->conn->path[p].sq.used == 0 && !tx->conn->path[p].failed &&
         how != IB_SEND_CLOSE_FLUSHED) {
         return; /* every work request is accounted for */
     }
@@ -53,10 +53,10 @@ void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib
             part->wr_out = 0;
         }
     }
-    IB_RLX_SET(tx->conn->path[p].sq_used, 0);
-    IB_RLX_SET(tx->conn->path[p].bulk_out, 0);
-    IB_RLX_SET(tx->conn->path[p].tails_out, 0);
-    IB_RLX_SET(tx->conn->path[p].bytes_done, tx->conn->path[p].bytes);
+    IB_RLX_SET(tx->conn->path[p].sq.used, 0);
+    IB_RLX_SET(tx->conn->path[p].sq.bulk, 0);
+    IB_RLX_SET(tx->conn->path[p].sq.tails, 0);
+    IB_RLX_SET(tx->conn->path[p].count.bytes_done, tx->conn->path[p].count.bytes);
 }
 
 void ib_send_soft_over(struct ib_send *tx, int p)
@@ -220,8 +220,8 @@ static int unpost_message(struct ib_send *tx, struct ib_smsg *m, int p, uint32_t
         }
         m->unposted |= bit;
         m->arrived &= (uint16_t)~bit;
-        tx->replayed_parts++;
-        tx->replayed_bytes += part->len;
+        tx->count.retransmitted_parts++;
+        tx->count.retransmitted_bytes += part->len;
         n++;
     }
     if (n && !r2_rule(R2_RULE_FROZEN_CUT) && m->nparts > 1) {

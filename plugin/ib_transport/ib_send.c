@@ -59,7 +59,7 @@ static inline int path_room(const struct ib_send *tx, const struct ib_path *p, u
     if (seq != tx->sack) {
         limit -= REPLAY_RESERVE;
     }
-    return p->sq_used < p->sq_depth && p->parts_out < limit;
+    return p->sq.used < p->cap.sq_depth && p->parts_out < limit;
 }
 
 /* A part above the threshold of adaptive routing. It is live even when the call fails: the NIC may
@@ -80,7 +80,7 @@ static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_sms
 
     if (rc == 0 || r2_rule(R2_RULE_PAIR_LIVE)) {
         ib_send_part_posted(tx, m, k, p, 2);
-        IB_RLX_ADD(p->bulk_out, 1);
+        IB_RLX_ADD(p->sq.bulk, 1);
     }
     if (rc != 0) {
         ib_conn_call_fault(tx->conn, p->index, rc);
@@ -128,14 +128,15 @@ static __attribute__((noinline)) int post_other(struct ib_send *tx, struct ib_sm
     if (ib_send_stage_takes(tx, m, p->index)) {
         return ib_send_stage_begin(tx, m, k, p);
     }
-    return m->part[k].len - 1 >= p->pair_min ? post_pair(tx, m, k, p) : post_plain(tx, m, k, p);
+    return m->part[k].len - 1 >= p->part.pair_min ? post_pair(tx, m, k, p)
+                                                  : post_plain(tx, m, k, p);
 }
 
 /* Whether a part of @len bytes is one plain work request on @p. An empty part fails the comparison,
  * too, so that the others are spared the one for it. */
 static inline int is_plain(const struct ib_path *p, uint32_t len)
 {
-    return __builtin_expect(len - 1 < p->one_max, 1) || len == 0;
+    return __builtin_expect(len - 1 < p->part.one_max, 1) || len == 0;
 }
 
 /* Posts part @k on path @p; as post_other(). */
@@ -321,12 +322,12 @@ static inline void mark_matched(struct ib_send *tx, uint64_t seq, unsigned n)
 /* What is cut, or has no path that is certain. */
 static __attribute__((noinline)) void stripe(struct ib_send *tx, struct ib_smsg *m)
 {
-    uint32_t max = tx->most;
+    uint32_t max = tx->size.most;
     struct r2_stripe c;
 
-    if (__builtin_expect(tx->ring_most != 0, 0) &&
-        m->size <= (uint64_t)R2_MAX_PARTS * tx->ring_most) {
-        max = tx->ring_most;
+    if (__builtin_expect(tx->size.ring_most != 0, 0) &&
+        m->size <= (uint64_t)R2_MAX_PARTS * tx->size.ring_most) {
+        max = tx->size.ring_most;
     }
     if (tx->plan.n == 0) { /* no path now: posted wherever one comes back */
         struct r2_plan any = {.n = 1};
@@ -369,7 +370,7 @@ begin(struct ib_send *tx, uint64_t seq, const void *data, uint32_t size, struct 
     m->ledger = 0;
     m->arrived = 0;
     mark_matched(tx, seq, cts->n);
-    if (__builtin_expect(m->size < tx->whole, 1)) {
+    if (__builtin_expect(m->size < tx->size.whole, 1)) {
         m->part[0] = (struct ib_part){.len = m->size, .path = tx->plan.path[0]};
     } else {
         stripe(tx, m);
@@ -414,8 +415,8 @@ static inline __attribute__((always_inline)) void account(struct ib_send *tx, st
     struct ib_smsg *m = IB_SEND_SLOT(tx, ib_wr_value(wr_id));
     struct ib_part *part = &m->part[ib_wr_part(wr_id)];
 
-    IB_RLX_ADD(p->sq_used, p->open ? -1 : 0); /* the end of the incarnation has accounted for all */
-    IB_RLX_ADD(p->cqes, 1);
+    IB_RLX_ADD(p->sq.used, p->open ? -1 : 0); /* the end of the incarnation has accounted for all */
+    IB_RLX_ADD(p->count.cqes, 1);
     if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index &&
         part->inc == p->inc) {
         if (__builtin_expect(!good, 0)) {
@@ -424,23 +425,23 @@ static inline __attribute__((always_inline)) void account(struct ib_send *tx, st
         }
         part->wr_out = 0;
         m->wrs_out--;
-        IB_RLX_ADD(p->bytes_done, part->len);
+        IB_RLX_ADD(p->count.bytes_done, part->len);
         m->arrived |= (uint16_t)(1u << ib_wr_part(wr_id));
     }
 }
 
 static __attribute__((noinline, cold)) void account_tail(struct ib_path *p)
 {
-    IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
-    IB_RLX_ADD(p->tails_out, p->open ? -1 : 0);
-    IB_RLX_ADD(p->cqes, 1);
+    IB_RLX_ADD(p->sq.used, p->open ? -1 : 0);
+    IB_RLX_ADD(p->sq.tails, p->open ? -1 : 0);
+    IB_RLX_ADD(p->count.cqes, 1);
 }
 
 /* The write before a record. */
 static __attribute__((noinline)) void account_bulk(struct ib_path *p)
 {
-    IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
-    IB_RLX_ADD(p->bulk_out, p->open ? -1 : 0);
+    IB_RLX_ADD(p->sq.used, p->open ? -1 : 0);
+    IB_RLX_ADD(p->sq.bulk, p->open ? -1 : 0);
 }
 
 /* What is no good completion of a plain part. @drain: who wrote it is told apart. */
@@ -461,12 +462,12 @@ static __attribute__((noinline)) void other_completion(struct ib_send *tx, struc
         account(tx, p, wc->wr_id, wc->status == IBV_WC_SUCCESS);
         break;
     case IB_WR_MARK_SEND:
-        p->marks |= IB_MARK_SEND;
-        p->marks_nic |= drain && ib_path_is_nics(wc) ? IB_MARK_SEND : 0;
+        p->marker.out |= IB_MARK_SEND;
+        p->marker.by_nic |= drain && ib_path_is_nics(wc) ? IB_MARK_SEND : 0;
         break;
     case IB_WR_MARK_RECV:
-        p->marks |= IB_MARK_RECV;
-        p->marks_nic |= drain && ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
+        p->marker.out |= IB_MARK_RECV;
+        p->marker.by_nic |= drain && ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
         break;
     case IB_WR_TAIL:
         account_tail(p);
@@ -538,14 +539,14 @@ void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p)
                        *bad;
     int rc;
 
-    if (tx->quiet || !ib_conn_up(tx->conn, p->index) || p->sq_used > p->sq_depth ||
-        (tx->lanes >> p->index & 1) || p->tails_out >= TAILS_OUT) {
+    if (tx->quiet || !ib_conn_up(tx->conn, p->index) || p->sq.used > p->cap.sq_depth ||
+        (tx->lanes >> p->index & 1) || p->sq.tails >= TAILS_OUT) {
         return;
     }
     tx->polls |= (uint8_t)(1u << p->index);
-    IB_RLX_ADD(p->sq_used, 1);
-    IB_RLX_ADD(p->tails_out, 1);
-    IB_RLX_ADD(p->wrs, 1);
+    IB_RLX_ADD(p->sq.used, 1);
+    IB_RLX_ADD(p->sq.tails, 1);
+    IB_RLX_ADD(p->count.wrs, 1);
     rc = ibv_post_send(p->qp, &wr, &bad);
     if (rc != 0) {
         ib_conn_call_fault(tx->conn, p->index, ib_verbs_err(rc));
@@ -561,7 +562,7 @@ static inline __attribute__((always_inline)) void poll_paths(struct ib_send *tx)
     for (uint32_t m = tx->polls & l->up; m; m &= m - 1) {
         struct ib_path *p = &l->path[__builtin_ctz(m)];
 
-        if (p->sq_used == 0) {
+        if (p->sq.used == 0) {
             tx->polls &= (uint8_t) ~(m & -m);
         } else if (p->open) {
             int n = ibv_poll_cq(p->cq, POLL_BATCH, wc);

@@ -45,13 +45,15 @@ struct ib_send {
     struct ib_conn *conn;
     struct ib_path *ring_hot; /* whose ring served last (P10) */
     struct r2_plan plan;
-    uint32_t most;      /* part, bytes: what every path can take */
-    uint32_t ring_most; /* ... by way of staging memory, too, for messages of at most 16 such parts;
-                           0: where that is no less, or no path is staged */
-    uint32_t whole;    /* a message of fewer bytes is one part, on the first path of the plan; 0: of
-                          any size it is for the plan to say */
-    uint64_t cts_seen; /* IB_RLX: CTS of all seq below it were taken */
-    uint64_t misses;   /* IB_RLX: starts that found no CTS */
+    struct {
+        uint32_t most;      /* part, bytes: what every path can take */
+        uint32_t ring_most; /* ... by way of staging memory, too, for messages of at most 16 such
+                               parts; 0: where that is no less, or no path is staged */
+        uint32_t whole; /* a message of fewer bytes is one part, on the first path of the plan; 0:
+                           of any size it is for the plan to say */
+    } size;
+    uint64_t cts_seen;  /* IB_RLX: CTS of all seq below it were taken */
+    uint64_t misses;    /* IB_RLX: starts that found no CTS */
     uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is
                            acknowledged yet (P8) */
     uint64_t group;     /* first seq of the oldest group that is not fully matched */
@@ -69,7 +71,9 @@ struct ib_send {
     uint8_t quiet; /* nothing is posted any more: buffers and registrations of outstanding messages
                       may be gone */
     uint8_t starved; /* some unposted part found no path at all at the last try */
-    uint64_t replayed_parts, replayed_bytes, bad_cts, bad_ack;
+    struct {
+        uint64_t retransmitted_parts, retransmitted_bytes, bad_cts, bad_ack;
+    } count;
     uint64_t starved_since; /* IB_RLX: ns since when an unposted part has had no path at all; 0 */
     struct ib_relay_lane *lane[IB_MAX_PATHS]; /* lent; of the path's incarnation, or of one before
                                                  whose copies run still */

@@ -10,7 +10,7 @@ int ib_send_acked(struct ib_send *tx, uint64_t acked)
         return 0;
     }
     if (acked > tx->unmatched) {
-        tx->bad_ack++;
+        tx->count.bad_ack++;
         return -1;
     }
     for (uint64_t seq = tx->sack; seq < acked; seq++) {
@@ -43,7 +43,7 @@ static void acked_low(struct ib_send *tx, uint32_t low)
 
 static __attribute__((noinline, cold)) int out_of_group(struct ib_send *tx)
 {
-    tx->bad_cts++;
+    tx->count.bad_cts++;
     if (tx->cts_seen > 0) {
         tx->conn->sink.peer_broken(tx->conn->sink.arg, "a CTS out of its group");
     }
@@ -81,7 +81,7 @@ int ib_send_take_cts(struct ib_send *tx, const struct ib_path *p)
 {
     int n = 0;
 
-    while (p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW && take_one(tx, p->ring)) {
+    while (p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW && take_one(tx, p->mem.ring)) {
         n++;
     }
     return n;
@@ -94,18 +94,18 @@ int ib_send_take_cts(struct ib_send *tx, const struct ib_path *p)
  */
 static void take_ack_words(struct ib_send *tx, struct ib_path *p, int wide)
 {
-    unsigned at = p->ack_at;
-    uint64_t acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
+    unsigned at = p->ack.at;
+    uint64_t acked = __atomic_load_n(&p->mem.ring->ack[at], __ATOMIC_ACQUIRE);
 
-    for (int n = 0; acked <= p->ack_alone && n < 2 * wide; n++) {
-        at = (p->ack_at + (n ? ++p->ack_poll : 1u)) % IB_ACKS;
-        acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
+    for (int n = 0; acked <= p->ack.alone && n < 2 * wide; n++) {
+        at = (p->ack.at + (n ? ++p->ack.poll : 1u)) % IB_ACKS;
+        acked = __atomic_load_n(&p->mem.ring->ack[at], __ATOMIC_ACQUIRE);
     }
-    for (int n = 0; n < IB_ACKS && acked > p->ack_alone; n++) { /* a peer may go on for ever */
-        p->ack_alone = acked;
-        p->ack_at = (uint16_t)(at = (at + 1) % IB_ACKS);
+    for (int n = 0; n < IB_ACKS && acked > p->ack.alone; n++) { /* a peer may go on for ever */
+        p->ack.alone = acked;
+        p->ack.at = (uint16_t)(at = (at + 1) % IB_ACKS);
         ib_send_acked(tx, acked);
-        acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
+        acked = __atomic_load_n(&p->mem.ring->ack[at], __ATOMIC_ACQUIRE);
     }
 }
 
@@ -117,9 +117,9 @@ void ib_send_take_acks(struct ib_send *tx, struct ib_path *p, int wide)
         take_ack_words(tx, p, wide);
         return;
     }
-    acked = __atomic_load_n(&p->ring->ack[0], __ATOMIC_ACQUIRE);
+    acked = __atomic_load_n(&p->mem.ring->ack[0], __ATOMIC_ACQUIRE);
     if (ib_send_acked(tx, acked) == 0) {
-        p->ack_alone = acked;
+        p->ack.alone = acked;
     }
 }
 

@@ -23,10 +23,10 @@ static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, un
     m->wrs_out++;
     m->unposted &= (uint16_t) ~(1u << k);
     tx->polls |= (uint8_t)(1u << p->index);
-    IB_RLX_ADD(p->sq_used, wrs);
+    IB_RLX_ADD(p->sq.used, wrs);
     p->parts_out++;
-    IB_RLX_ADD(p->wrs, wrs);
-    IB_RLX_ADD(p->bytes, part->len);
+    IB_RLX_ADD(p->count.wrs, wrs);
+    IB_RLX_ADD(p->count.bytes, part->len);
     ib_conn_touch(tx->conn, p->index);
 }
 
@@ -36,14 +36,14 @@ static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, un
  * with acquire. */
 static inline int ib_send_has_cts(const struct ib_send *tx, const struct ib_path *p)
 {
-    return __atomic_load_n(&p->ring->entry[tx->cts_seen % R2_LEDGER_WINDOW].seq,
+    return __atomic_load_n(&p->mem.ring->entry[tx->cts_seen % R2_LEDGER_WINDOW].seq,
                            __ATOMIC_RELAXED) == tx->cts_seen;
 }
 
 /* Whether the next word has an acknowledgement that is newer than those taken here. A hint, too. */
 static inline int ib_send_has_ack(const struct ib_path *p)
 {
-    return __atomic_load_n(&p->ring->ack[p->ack_at], __ATOMIC_RELAXED) > p->ack_alone;
+    return __atomic_load_n(&p->mem.ring->ack[p->ack.at], __ATOMIC_RELAXED) > p->ack.alone;
 }
 
 /* Takes all CTS that are in the ring of @p. Returns how many. */

@@ -65,8 +65,8 @@ void ib_send_replan(struct ib_send *tx)
 
     tx->plan.n = 0;
     tx->plan.whole = 0;
-    tx->most = most_of_a_part(tx);
-    tx->ring_most = l->relay.paths && l->relay.ring < tx->most ? l->relay.ring : 0;
+    tx->size.most = most_of_a_part(tx);
+    tx->size.ring_most = l->relay.paths && l->relay.ring < tx->size.most ? l->relay.ring : 0;
     paths = some ? some : paths;
     for (uint32_t m = paths; m; m &= m - 1) {
         int p = __builtin_ctz(m);
@@ -74,6 +74,7 @@ void ib_send_replan(struct ib_send *tx)
         plan_add(tx, p, paths, some ? l->weight[p] : 1);
     }
     /* as r2_plan_stripe() does it */
-    tx->whole = tx->plan.n == 1 && !tx->ring_most ? (tx->most & ~(R2_STRIPE_ALIGN - 1u)) + 1 : 0;
+    tx->size.whole =
+        tx->plan.n == 1 && !tx->size.ring_most ? (tx->size.most & ~(R2_STRIPE_ALIGN - 1u)) + 1 : 0;
     ib_send_stage_plan(tx);
 }

@@ -223,7 +223,8 @@ void ib_send_stage_plan(struct ib_send *tx)
     struct ib_conn *l = tx->conn;
 
     for (uint32_t paths = l->relay.paths; paths; paths &= paths - 1) {
-        l->path[__builtin_ctz(paths)].one_max = 0; /* no part passes the data path's comparison */
+        l->path[__builtin_ctz(paths)].part.one_max =
+            0; /* no part passes the data path's comparison */
     }
     for (uint32_t lanes = tx->lanes; lanes; lanes &= lanes - 1) {
         int p = __builtin_ctz(lanes);

@@ -144,14 +144,14 @@ void r2_close_log_incarnation(const struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->conn.path[p];
 
-    if (path->wrs || path->cqes) {
+    if (path->count.wrs || path->count.cqes) {
         R2_TRACE(
             "%s path %d life %u ends: wrs %llu cqes %llu bytes %llu records %u; in all messages %llu acks_alone %llu replayed %llu",
-            c->label, p, path->inc, (unsigned long long)path->wrs, (unsigned long long)path->cqes,
-            (unsigned long long)path->bytes, path->nrecords,
-            (unsigned long long)(c->tx ? c->tx->sposted : c->rx->messages),
-            (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
-            (unsigned long long)(c->tx ? c->tx->replayed_parts : 0));
+            c->label, p, path->inc, (unsigned long long)path->count.wrs,
+            (unsigned long long)path->count.cqes, (unsigned long long)path->count.bytes,
+            path->nrecords, (unsigned long long)(c->tx ? c->tx->sposted : c->rx->count.messages),
+            (unsigned long long)(c->rx ? c->rx->count.acks_alone : 0),
+            (unsigned long long)(c->tx ? c->tx->count.retransmitted_parts : 0));
     }
 }
 
@@ -195,7 +195,8 @@ static int destroy_paths(struct r2_comm *c)
             left++;
             continue;
         }
-        if (path->qp == NULL && path->cq == NULL && path->ring == NULL && path->records == NULL) {
+        if (path->qp == NULL && path->cq == NULL && path->mem.ring == NULL &&
+            path->mem.records == NULL) {
             continue;
         }
         path->open = 0;

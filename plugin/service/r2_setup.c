@@ -380,7 +380,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     c->conn.npaths = r2_setup_more(s_nic, r_nic, c->conn.npaths, qps);
     for (int p = 0; p < c->conn.npaths; p++) {
         path_init(c, p, r_nic[p], s_nic[p], m->nic[s_nic[p]].name);
-        c->conn.path[p].peer_nic_gen = m->nic[s_nic[p]].gen;
+        c->conn.path[p].gen.peer = m->nic[s_nic[p]].gen;
         c->conn.path[p].way = (uint8_t)r2_ways_pick(c, p);
     }
     inst->probing.connections++;
@@ -435,7 +435,7 @@ static void send_ready(struct r2_comm *c)
 
 void r2_setup_on_channel(struct r2_comm *c)
 {
-    if (!c->is_send && setup_of(c) == R2_SETUP_DONE && IB_RLX_GET(c->rx->messages) == 0 &&
+    if (!c->is_send && setup_of(c) == R2_SETUP_DONE && IB_RLX_GET(c->rx->count.messages) == 0 &&
         atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
         send_ready(c);
     }

@@ -104,10 +104,10 @@ void r2_setup_check_path(struct r2_comm *c, int p)
     const struct ib_path *path = &c->conn.path[p];
     const struct ib_nic *nic = &c->inst->nics.nic[path->nic];
 
-    if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->nic_gen ||
+    if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->gen.ours ||
         ib_nic_state_get(nic) != IB_NIC_UP) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PORT});
-    } else if ((int32_t)(c->peer->down.dead_gen[path->peer_nic] - path->peer_nic_gen) > 0) {
+    } else if ((int32_t)(c->peer->down.dead_gen[path->peer_nic] - path->gen.peer) > 0) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PEER_NIC});
     } else if (c->qp_lost >> p & 1) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_QP});

@@ -381,7 +381,7 @@ void r2_report_incarnation_over(struct r2_comm *c, int p)
         return;
     }
     n = &r->nic[c->conn.path[p].nic];
-    n->wrs += IB_RLX_GET(c->conn.path[p].wrs);
+    n->wrs += IB_RLX_GET(c->conn.path[p].count.wrs);
     if (c->is_send) {
         n->sent += r2_report_bytes(&c->conn.path[p]);
     } else {

@@ -294,11 +294,11 @@ void r2_report_case_lost(struct r2_comm *c, int p)
 void r2_report_case_settled(struct r2_comm *c, int p)
 {
     struct r2_report_case *k = case_of(c->inst->report, c->seen.path[p].fault);
-    uint64_t replayed = c->tx ? c->tx->replayed_bytes - c->seen.replayed_bytes : 0;
+    uint64_t replayed = c->tx ? c->tx->count.retransmitted_bytes - c->seen.replayed_bytes : 0;
 
     c->seen.path[p].fault = 0;
     c->seen.replayed_bytes += replayed;
-    c->seen.replayed_parts = c->tx ? c->tx->replayed_parts : 0;
+    c->seen.replayed_parts = c->tx ? c->tx->count.retransmitted_parts : 0;
     c->inst->report->sum.replayed_bytes += replayed;
     if (k) {
         k->pending--;

@@ -27,7 +27,7 @@ __attribute__((no_sanitize("thread"), noinline)) static uint64_t word_read(const
 
 uint64_t r2_report_bytes(const struct ib_path *path)
 {
-    return word_read(&path->bytes);
+    return word_read(&path->count.bytes);
 }
 
 static bool is_standing(const struct r2_comm *c)
@@ -126,7 +126,7 @@ static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     if (c->tx) {
         out->messages = IB_RLX_GET(c->tx->sposted);
     } else if (c->rx) {
-        out->messages = word_read(&c->rx->messages);
+        out->messages = word_read(&c->rx->count.messages);
     }
     out->replayed_parts = c->seen.replayed_parts;
     out->replayed_bytes = c->seen.replayed_bytes;
@@ -209,7 +209,7 @@ static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
         struct r2_stat_nic *n = &row[path->nic];
 
         if (!c->seen.path[p].folded) {
-            n->work_requests += IB_RLX_GET(path->wrs);
+            n->work_requests += IB_RLX_GET(path->count.wrs);
             n->sent += c->is_send ? r2_report_bytes(path) : 0;
             n->received += c->is_send ? 0 : r2_report_bytes(path);
         }

@@ -53,7 +53,7 @@ static void check_comm(const struct r2_comm *c)
 
         FUZZ_CHECK(path->index == p && path->nic < c->inst->nics.count &&
                    path->peer_nic < IB_MAX_NICS);
-        FUZZ_CHECK(c->ret->path[p].state < R2_RET_COUNT && path->sq_used <= path->sq_depth);
+        FUZZ_CHECK(c->ret->path[p].state < R2_RET_COUNT && path->sq.used <= path->cap.sq_depth);
         FUZZ_CHECK(!ib_conn_up(&c->conn, p) || c->fo.path[p].state == FO_UP);
         FUZZ_CHECK(!ib_conn_up(&c->conn, p) || (path->qp && path->cq && path->open));
     }

@@ -126,7 +126,7 @@ struct run {
 /* Control writes stay inside of the peer's ring and come from our own. */
 static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
 {
-    uint64_t off = wr->wr.rdma.remote_addr - f->conn.path[p].peer_ring, from;
+    uint64_t off = wr->wr.rdma.remote_addr - f->conn.path[p].mem.peer_ring, from;
 
     FUZZ_CHECK(ib_wr_kind(wr->wr_id) == IB_WR_CTL && wr->num_sge == 1 && wr->wr.rdma.rkey == 7);
     FUZZ_CHECK(off < sizeof(struct ib_ring) &&
@@ -162,7 +162,7 @@ static void check(const struct run *r)
         FUZZ_CHECK(e->nparts ? e->mask && !(e->mask >> e->nparts) : !e->mask);
     }
     for (int p = 0; p < FUZZ_PATHS; p++) {
-        FUZZ_CHECK(r->f->conn.path[p].sq_used <= r->f->conn.path[p].sq_depth);
+        FUZZ_CHECK(r->f->conn.path[p].sq.used <= r->f->conn.path[p].cap.sq_depth);
     }
 }
 
@@ -209,7 +209,8 @@ static void arrive(struct run *r)
     unsigned how = fuzz_u8(&r->in);
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
     const struct ib_path *path = &r->f->conn.path[p];
-    uint64_t bad = r->rx->bad_arrivals, seq = r->rx->ledger.acked + (how & 1 ? fuzz_u8(&r->in) : 0);
+    uint64_t bad = r->rx->count.bad_arrivals,
+             seq = r->rx->ledger.acked + (how & 1 ? fuzz_u8(&r->in) : 0);
     unsigned nparts = how & 2 ? fuzz_u8(&r->in) : 1, k = how & 2 ? fuzz_u8(&r->in) : 0;
     uint32_t inc = how & 4 ? fuzz_u8(&r->in) : path->inc,
              bytes = how & 8 ? (uint32_t)fuzz_number(&r->in) : 8;
@@ -217,7 +218,7 @@ static void arrive(struct run *r)
         how & 16 ? (uint32_t)fuzz_get(&r->in, 4) : ib_imm_pack(seq, k, nparts, how >> 5 & 1, inc);
     int was_up = ib_conn_up(&r->f->conn, p);
 
-    if (path->records && ib_imm_unpack(imm).kind == IB_IMM_RECORD) {
+    if (path->mem.records && ib_imm_unpack(imm).kind == IB_IMM_RECORD) {
         bytes = record_write(r, p, imm, bytes);
     }
 
@@ -230,7 +231,7 @@ static void arrive(struct run *r)
         return;
     }
     ib_recv_drain(r->rx, p);
-    FUZZ_CHECK(r->rx->bad_arrivals == bad || !was_up || !ib_conn_up(&r->f->conn, p));
+    FUZZ_CHECK(r->rx->count.bad_arrivals == bad || !was_up || !ib_conn_up(&r->f->conn, p));
 }
 
 static void test_all(struct run *r)

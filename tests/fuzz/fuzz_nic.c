@@ -13,7 +13,7 @@ static int path_of(const struct ibv_qp *qp)
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     int p = path_of(qp);
-    unsigned max = the->conn.path[p].sq_depth + 1u + the->conn.path[p].ar;
+    unsigned max = the->conn.path[p].cap.sq_depth + 1u + the->conn.path[p].ar;
 
     if (the->refuse & (1u << p)) {
         *bad = wr;
@@ -45,7 +45,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     for (; wr; wr = wr->next) {
         the->rq[p]++;
     }
-    FUZZ_CHECK(the->rq[p] <= the->conn.path[p].rq_depth + IB_RECV_BATCH + 1);
+    FUZZ_CHECK(the->rq[p] <= the->conn.path[p].cap.rq_depth + IB_RECV_BATCH + 1);
     return 0;
 }
 
@@ -101,17 +101,17 @@ void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
         .qp = &f->qp[p],
         .cq = &f->cq[p],
         .ar = f->one_max != UINT32_MAX,
-        .one_max = f->one_max,
-        .records = !sender && f->one_max != UINT32_MAX ? &f->records[p] : NULL,
-        .ack_room = f->one_max != UINT32_MAX ? 0 : 128,
-        .sq_depth = sender ? (uint32_t)f->cfg.rq_depth << (f->one_max != UINT32_MAX) : 128,
-        .rq_depth = sender ? 0 : (uint32_t)f->cfg.rq_depth,
-        .max_inline = 64,
-        .ring = sender ? &f->ring[p].ring : NULL,
-        .ring_mr = &f->key[p],
-        .peer_ring = 0x10000000ull * (unsigned)(p + 1),
-        .peer_ring_key = 7,
-        .acks_rotate = f->one_max != UINT32_MAX};
+        .part.one_max = f->one_max,
+        .mem.records = !sender && f->one_max != UINT32_MAX ? &f->records[p] : NULL,
+        .ack.room = f->one_max != UINT32_MAX ? 0 : 128,
+        .cap.sq_depth = sender ? (uint32_t)f->cfg.rq_depth << (f->one_max != UINT32_MAX) : 128,
+        .cap.rq_depth = sender ? 0 : (uint32_t)f->cfg.rq_depth,
+        .cap.max_inline = 64,
+        .mem.ring = sender ? &f->ring[p].ring : NULL,
+        .mem.ring_mr = &f->key[p],
+        .mem.peer_ring = 0x10000000ull * (unsigned)(p + 1),
+        .mem.peer_ring_key = 7,
+        .ack.rotate = f->one_max != UINT32_MAX};
     ib_path_open(path);
     if (!sender) {
         FUZZ_CHECK(ib_path_fill_rq(&f->conn, path) == 0);

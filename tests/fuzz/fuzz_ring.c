@@ -34,7 +34,7 @@ static void record_check(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr
                wr->next == NULL);
     FUZZ_CHECK(wr->sg_list[0].length == sizeof(*r) && r == &f->ring[p].copies.at[slot] &&
                wr->sg_list[0].lkey == f->key[p].lkey);
-    FUZZ_CHECK(wr->wr.rdma.remote_addr == f->conn.path[p].peer_ring + slot * sizeof(*r) &&
+    FUZZ_CHECK(wr->wr.rdma.remote_addr == f->conn.path[p].mem.peer_ring + slot * sizeof(*r) &&
                wr->wr.rdma.rkey == 7);
     FUZZ_CHECK(r->bytes == m->part[k].len && r->imm == ntohl(wr->imm_data) &&
                ib_imm_unpack(r->imm).kind == IB_IMM_RECORD);
@@ -106,7 +106,7 @@ static void check(const struct run *r)
     for (int p = 0; p < FUZZ_PATHS; p++) {
         const struct ib_path *path = &r->f->conn.path[p];
 
-        FUZZ_CHECK(path->sq_used <= path->sq_depth + path->ar &&
+        FUZZ_CHECK(path->sq.used <= path->cap.sq_depth + path->ar &&
                    path->parts_out <= r->f->cfg.rq_depth);
     }
 }
@@ -220,7 +220,7 @@ static void path_end(struct run *r)
         ib_send_soft_over(r->tx, p);
     }
     ib_send_progress(r->tx);
-    if (ib_send_live_parts(r->tx, p, path->inc) == 0 && path->sq_used == 0 && how & 8) {
+    if (ib_send_live_parts(r->tx, p, path->inc) == 0 && path->sq.used == 0 && how & 8) {
         fuzz_nic_path_begin(r->f, p, 1);
         ib_send_replan(r->tx);
     }

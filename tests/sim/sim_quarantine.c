@@ -21,7 +21,7 @@ static void life_watch(struct sim_conn *c, int p)
     if (!fp->live_known || fp->state != FO_FENCED || from->conn.path[p].inc != inc) {
         return;
     }
-    if (live->n && from->conn.path[p].wrs == 0) {
+    if (live->n && from->conn.path[p].count.wrs == 0) {
         sim_fail(
             c->sim,
             "conn %d: the sender has posted nothing on path %d life %u, and says that %u may come",

@@ -395,12 +395,12 @@ static void counts_are_right(const struct rig *r, const struct r2_comm *c)
         return;
     }
     if (c->rx) {
-        ck_assert_uint_eq(c->rx->duplicates, 0);
-        ck_assert_uint_eq(c->rx->bad_arrivals, 0);
+        ck_assert_uint_eq(c->rx->count.duplicates, 0);
+        ck_assert_uint_eq(c->rx->count.bad_arrivals, 0);
     }
     if (c->tx) {
-        ck_assert_uint_eq(c->tx->bad_cts, 0);
-        ck_assert_uint_eq(c->tx->bad_ack, 0);
+        ck_assert_uint_eq(c->tx->count.bad_cts, 0);
+        ck_assert_uint_eq(c->tx->count.bad_ack, 0);
     }
 }
 

@@ -37,7 +37,7 @@ static inline uint64_t posted(int side)
     uint64_t n = 0;
 
     for (int p = 0; p < comm(side)->conn.npaths; p++) {
-        n += comm(side)->conn.path[p].wrs;
+        n += comm(side)->conn.path[p].count.wrs;
     }
     return n;
 }

@@ -31,7 +31,7 @@ static inline int is_up(int side, int p)
 }
 static inline uint64_t carried(int side, int p)
 {
-    return comm(side)->conn.path[p].bytes;
+    return comm(side)->conn.path[p].count.bytes;
 }
 
 /* Short times; @more: NULL, or more options, ended by NULL. */
@@ -74,7 +74,7 @@ static inline void stop(void)
 {
     ck_assert_int_eq(rig->side[0].status, R2_OK);
     ck_assert_int_eq(rig->side[1].status, R2_OK);
-    ck_assert_uint_eq(comm(1)->rx->bad_arrivals, 0);
+    ck_assert_uint_eq(comm(1)->rx->count.bad_arrivals, 0);
     rig_dereg(rig, 0, s_mr);
     rig_dereg(rig, 1, r_mr);
 }

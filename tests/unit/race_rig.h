@@ -213,10 +213,10 @@ static inline void nothing_twice(void)
 
     ck_assert_msg(ghost_writes == 0, "%llu writes into slots that nobody may write",
                   (unsigned long long)ghost_writes);
-    ck_assert_uint_eq(rx->duplicates, 0);
-    ck_assert_uint_eq(rx->bad_arrivals, 0);
-    ck_assert_uint_eq(comm(0)->tx->bad_cts, 0);
-    ck_assert_uint_eq(comm(0)->tx->bad_ack, 0);
+    ck_assert_uint_eq(rx->count.duplicates, 0);
+    ck_assert_uint_eq(rx->count.bad_arrivals, 0);
+    ck_assert_uint_eq(comm(0)->tx->count.bad_cts, 0);
+    ck_assert_uint_eq(comm(0)->tx->count.bad_ack, 0);
 }
 
 /* All requests end within @limit, each once, with the right size; the first @n slots are right.
@@ -269,7 +269,7 @@ static inline uint64_t acked(void)
 /* Parts replayed since this was asked last. */
 static inline uint64_t replayed(void)
 {
-    uint64_t n = comm(0)->tx->replayed_parts - replayed_base;
+    uint64_t n = comm(0)->tx->count.retransmitted_parts - replayed_base;
 
     replayed_base += n;
     return n;

@@ -280,7 +280,7 @@ static inline int is_staged(int p)
 {
     int staged = comm(0)->conn.relay.paths >> p & 1;
 
-    ck_assert(!staged || comm(0)->conn.path[p].one_max == 0);
+    ck_assert(!staged || comm(0)->conn.path[p].part.one_max == 0);
     return staged;
 }
 

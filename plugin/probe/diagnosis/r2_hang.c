@@ -66,7 +66,7 @@ static enum r2_hang_state state_of_send(struct r2_comm *c)
  * stand still from those that need none (r2_stall.h). */
 static enum r2_hang_state state_of_recv(const struct r2_comm *c)
 {
-    if (IB_RLX_GET(c->rx->opened) == IB_RLX_GET(c->rx->messages)) {
+    if (IB_RLX_GET(c->rx->load.opened) == IB_RLX_GET(c->rx->count.messages)) {
         return R2_HANG_RESTS;
     }
     return IB_RLX_GET(c->conn.up) == 0 || c->watch->stall.paths ? R2_HANG_IN_FLIGHT
@@ -77,10 +77,11 @@ static enum r2_hang_state state_of_recv(const struct r2_comm *c)
 static uint64_t moved_of(const struct r2_comm *c)
 {
     uint64_t sum = c->is_send ? IB_RLX_GET(c->tx->sack) + IB_RLX_GET(c->tx->cts_seen)
-                              : IB_RLX_GET(c->rx->messages);
+                              : IB_RLX_GET(c->rx->count.messages);
 
     for (int p = 0; p < c->conn.npaths; p++) {
-        sum += c->is_send ? IB_RLX_GET(c->conn.path[p].cqes) : IB_RLX_GET(c->conn.path[p].bytes);
+        sum += c->is_send ? IB_RLX_GET(c->conn.path[p].count.cqes)
+                          : IB_RLX_GET(c->conn.path[p].count.bytes);
     }
     return sum;
 }
@@ -89,7 +90,7 @@ static void look(struct r2_comm *c, uint64_t clock)
 {
     struct r2_hang_conn *h = c->hang;
     uint64_t moved = moved_of(c),
-             posted = c->is_send ? IB_RLX_GET(c->tx->sposted) : IB_RLX_GET(c->rx->opened);
+             posted = c->is_send ? IB_RLX_GET(c->tx->sposted) : IB_RLX_GET(c->rx->load.opened);
     enum r2_hang_state s = c->is_send ? state_of_send(c) : state_of_recv(c);
 
     if (moved != h->moved || posted != h->posted) {
@@ -192,7 +193,7 @@ static int has_channel(const struct r2_inst *inst, const struct r2_peer *peer, u
 static const char *nic_of(const struct r2_comm *c)
 {
     for (int p = 0; p < c->conn.npaths; p++) {
-        if (IB_RLX_GET(c->conn.path[p].sq_used)) {
+        if (IB_RLX_GET(c->conn.path[p].sq.used)) {
             return c->inst->nics.nic[c->conn.path[p].nic].name;
         }
     }

@@ -25,8 +25,8 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
 {
     const struct ib_path *path = &c->conn.path[p];
     struct r2_nic_load *l = &c->inst->watch.load[path->nic];
-    uint64_t done = c->is_send ? IB_RLX_GET(path->bytes_done) : IB_RLX_GET(path->bytes);
-    uint64_t posted = c->is_send ? IB_RLX_GET(path->bytes) : done;
+    uint64_t done = c->is_send ? IB_RLX_GET(path->count.bytes_done) : IB_RLX_GET(path->count.bytes);
+    uint64_t posted = c->is_send ? IB_RLX_GET(path->count.bytes) : done;
 
     if (up && done > c->watch->load.seen[p]) {
         l->moved += done - c->watch->load.seen[p];
@@ -36,8 +36,8 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
     }
     c->watch->load.seen[p] = done; /* less than before: a new incarnation */
     if (up && posted > done) {
-        uint64_t used = IB_RLX_GET(path->sq_used), /* read apart from each other */
-            bulk = (uint64_t)IB_RLX_GET(path->bulk_out) + IB_RLX_GET(path->tails_out);
+        uint64_t used = IB_RLX_GET(path->sq.used), /* read apart from each other */
+            bulk = (uint64_t)IB_RLX_GET(path->sq.bulk) + IB_RLX_GET(path->sq.tails);
 
         l->queued += posted - done;
         l->front += (posted - done) / (used > bulk ? used - bulk : 1);
@@ -48,9 +48,9 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
  * did, over any. */
 static void count_wanted(struct r2_comm *c)
 {
-    uint64_t met = IB_RLX_GET(c->rx->met), wanted = IB_RLX_GET(c->rx->wanted);
-    uint64_t done = IB_RLX_GET(c->rx->messages), opened = IB_RLX_GET(c->rx->opened),
-             largest = IB_RLX_GET(c->rx->largest), share;
+    uint64_t met = IB_RLX_GET(c->rx->load.met), wanted = IB_RLX_GET(c->rx->load.wanted);
+    uint64_t done = IB_RLX_GET(c->rx->count.messages), opened = IB_RLX_GET(c->rx->load.opened),
+             largest = IB_RLX_GET(c->rx->load.largest), share;
     uint32_t paths = 0;
 
     if (wanted <= met || opened <= done || c->shown.up == 0) {

@@ -15,7 +15,7 @@ void r2_stall_see(struct r2_comm *c, int p, uint64_t silent)
     c->watch->stall.paths |= 1u << p;
     c->watch->stall.path[p].inc = c->conn.path[p].inc;
     c->watch->stall.path[p].since = clock - (silent < clock ? silent : clock);
-    c->watch->stall.path[p].cqes = IB_RLX_GET(c->conn.path[p].cqes);
+    c->watch->stall.path[p].cqes = IB_RLX_GET(c->conn.path[p].count.cqes);
 }
 
 void r2_stall_drop(struct r2_comm *c, int p)
@@ -44,7 +44,7 @@ void r2_stall_tick(struct r2_comm *c)
 
         if (c->watch->stall.path[p].inc != c->conn.path[p].inc) {
             r2_stall_drop(c, p);
-        } else if (IB_RLX_GET(c->conn.path[p].cqes) != c->watch->stall.path[p].cqes) {
+        } else if (IB_RLX_GET(c->conn.path[p].count.cqes) != c->watch->stall.path[p].cqes) {
             r2_stall_drop(c, p);
             over(c, p, ns);
         } else if (ns >= R2_STALL_MIN_NS) {

@@ -17,7 +17,7 @@ static uint64_t moved_by_all(const struct r2_comm *c)
     uint64_t moved = c->is_send ? IB_RLX_GET(c->tx->sack) : 0;
 
     for (int p = 0; p < c->conn.npaths; p++) {
-        moved += IB_RLX_GET(c->conn.path[p].cqes);
+        moved += IB_RLX_GET(c->conn.path[p].count.cqes);
     }
     return moved;
 }
@@ -28,7 +28,7 @@ bool r2_still_has_posted(const struct r2_comm *c)
     unsigned used = 0;
 
     for (uint32_t m = IB_RLX_GET(c->conn.up); m; m &= m - 1) {
-        used |= IB_RLX_GET(c->conn.path[__builtin_ctz(m)].sq_used);
+        used |= IB_RLX_GET(c->conn.path[__builtin_ctz(m)].sq.used);
     }
     return used != 0;
 }
@@ -39,7 +39,7 @@ static bool waits_without_channel(const struct r2_comm *c)
 {
     return c->peer->channel.lost &&
            (c->is_send ? c->watch->want.since != 0
-                       : IB_RLX_GET(c->rx->opened) != IB_RLX_GET(c->rx->messages));
+                       : IB_RLX_GET(c->rx->load.opened) != IB_RLX_GET(c->rx->count.messages));
 }
 
 bool r2_still_waits(const struct r2_comm *c)

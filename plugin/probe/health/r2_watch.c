@@ -26,25 +26,25 @@
 struct probe_pulse r2_watch_pulse(const struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->conn.path[p];
-    struct probe_pulse s = {.moved = IB_RLX_GET(path->cqes)};
+    struct probe_pulse s = {.moved = IB_RLX_GET(path->count.cqes)};
 
     if (c->is_send) {
         /* While work requests are out they alone count: acknowledgements of others do not tell that
          * these will end. The lowest bit keeps the two counts apart. */
         s.moved =
-            IB_RLX_GET(path->sq_used) ? 2 * s.moved + 1 : 2 * (s.moved + IB_RLX_GET(c->tx->sack));
-        s.done = IB_RLX_GET(path->bytes_done);
-        s.posted = IB_RLX_GET(path->bytes);
+            IB_RLX_GET(path->sq.used) ? 2 * s.moved + 1 : 2 * (s.moved + IB_RLX_GET(c->tx->sack));
+        s.done = IB_RLX_GET(path->count.bytes_done);
+        s.posted = IB_RLX_GET(path->count.bytes);
         s.posted = s.posted > s.done ? s.posted : s.done; /* read apart from each other */
     } else {
-        s.moved += IB_RLX_GET(path->wrs); /* steady control writes confirm each other */
+        s.moved += IB_RLX_GET(path->count.wrs); /* steady control writes confirm each other */
     }
     return s;
 }
 
 static int outstanding(const struct r2_comm *c, int p)
 {
-    return IB_RLX_GET(c->conn.path[p].sq_used) ||
+    return IB_RLX_GET(c->conn.path[p].sq.used) ||
            (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
 }
 
@@ -252,7 +252,7 @@ static int check_send(struct r2_comm *c, int p)
     if (s.moved != c->watch->path[p].moved) {
         return 1;
     }
-    if (path->sq_used) {
+    if (path->sq.used) {
         no_completion(c, p, &s);
         return 1;
     }
@@ -270,10 +270,10 @@ static int check_send(struct r2_comm *c, int p)
 /* R: our own write moves nothing. Gate held. */
 static void tail_probe(struct r2_comm *c, int p)
 {
-    uint64_t wrs = c->conn.path[p].wrs;
+    uint64_t wrs = c->conn.path[p].count.wrs;
 
     ib_recv_tail_probe(c->rx, p);
-    c->watch->path[p].moved += c->conn.path[p].wrs - wrs;
+    c->watch->path[p].moved += c->conn.path[p].count.wrs - wrs;
 }
 
 /* The confirming write is a probe, too: half of T_probe without its completion, and the pair is
@@ -287,17 +287,17 @@ static int check_recv(struct r2_comm *c, int p)
     if (waiting && s.moved == w->moved) {
         tail_probe(c, p);
         no_completion(c, p, &s);
-    } else if (!waiting && c->conn.path[p].sq_used) {
+    } else if (!waiting && c->conn.path[p].sq.used) {
         w->moved = s.moved;
         w->poll_at = c->inst->watch.clock + R2_MS(c->inst->cfg.t_probe_ms) / 2;
     }
-    return c->conn.path[p].sq_used != 0;
+    return c->conn.path[p].sq.used != 0;
 }
 
 /* R: control writes of path @p that have completed; without the gate as of a moment ago. */
 static uint64_t ctl_done(const struct r2_comm *c, int p)
 {
-    return IB_RLX_GET(c->conn.path[p].wrs) - (uint64_t)IB_RLX_GET(c->conn.path[p].sq_used);
+    return IB_RLX_GET(c->conn.path[p].count.wrs) - (uint64_t)IB_RLX_GET(c->conn.path[p].sq.used);
 }
 
 /*
@@ -330,7 +330,7 @@ static void check_ctl(struct r2_comm *c, int p)
 static void tick_ctl(struct r2_comm *c, int p, uint64_t clock, uint64_t t_suspect)
 {
     struct probe_watch *w = &c->watch->ctl[p].watch;
-    int used = IB_RLX_GET(c->conn.path[p].sq_used);
+    int used = IB_RLX_GET(c->conn.path[p].sq.used);
     struct probe_pulse s = {.moved = ctl_done(c, p)};
 
     if (used == 0) {
@@ -413,7 +413,7 @@ void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
     }
     ib_recv_cts_again(c->rx, m->seq);
     for (int p = 0; p < c->conn.npaths; p++) { /* those of before went nowhere */
-        if (c->conn.path[p].sq_used && c->watch->ctl[p].watch.moved_at) {
+        if (c->conn.path[p].sq.used && c->watch->ctl[p].watch.moved_at) {
             check_ctl(c, p);
         }
     }
@@ -434,7 +434,7 @@ static void rest(struct r2_comm *c)
     r2_comm_visit(c);
     if (is_quiet(c)) {
         c->watch->still.since = c->watch->want.since = 0;
-        if (!c->is_send && IB_RLX_GET(c->rx->opened) != IB_RLX_GET(c->rx->messages)) {
+        if (!c->is_send && IB_RLX_GET(c->rx->load.opened) != IB_RLX_GET(c->rx->count.messages)) {
             r2_comm_rest_expecting(c);
         } else {
             r2_comm_rest(c);
@@ -454,7 +454,7 @@ static bool is_silent(struct r2_comm *c, int p, uint64_t clock, const struct pro
     if (!probe_watch_tick(w, clock, s, t_suspect)) {
         return false;
     }
-    if (c->is_send && IB_RLX_GET(c->conn.path[p].sq_used) == 0 && !r2_questions_may_ask(c)) {
+    if (c->is_send && IB_RLX_GET(c->conn.path[p].sq.used) == 0 && !r2_questions_may_ask(c)) {
         w->backoff = backoff;
         w->poll_at = clock;
         return false;

@@ -68,7 +68,7 @@ START_TEST(what_is_under_way_arrives_first)
     rig->side[0].asleep = rig->side[1].asleep = 0;
     end_message();
     wait_settled(0);
-    ck_assert_uint_eq(comm(0)->tx->replayed_parts, 0);
+    ck_assert_uint_eq(comm(0)->tx->count.retransmitted_parts, 0);
     messages(2);
     stop();
 }
@@ -249,10 +249,10 @@ START_TEST(not_below_the_fewest_paths)
     rig_run(rig, RIG_S);
     ck_assert(is_up(0, 0)); /* its incarnation goes on */
     s = carried(0, 0);
-    r = comm(1)->conn.path[0].wrs;
+    r = comm(1)->conn.path[0].count.wrs;
     messages(4);
-    ck_assert_uint_eq(carried(0, 0), s);             /* unused, */
-    ck_assert_uint_eq(comm(1)->conn.path[0].wrs, r); /* by control writes, too */
+    ck_assert_uint_eq(carried(0, 0), s);                   /* unused, */
+    ck_assert_uint_eq(comm(1)->conn.path[0].count.wrs, r); /* by control writes, too */
     turn = comm(0)->tx->turn[1];
     rig_run(rig, 100 * RIG_MS);
     ck_assert_uint_eq(comm(0)->tx->turn[1], turn); /* and nobody waits for what cannot be */

@@ -157,7 +157,7 @@ static void untouched(void)
         ck_assert_int_eq(c->tx->plan.path[0], 0);
         ck_assert_uint_eq(c->fo.switches, 0);
         for (int p = 1; p < c->conn.npaths; p++) {
-            ck_assert_uint_eq(c->conn.path[p].wrs, 0);
+            ck_assert_uint_eq(c->conn.path[p].count.wrs, 0);
         }
     }
 }
@@ -188,7 +188,7 @@ static void falls_and_returns(void)
     run(2 * S);
     rest = sent(0) - rest;
     ck_assert_msg(rest > before / 2, "%u messages, %u before", rest, before);
-    ck_assert_uint_gt(c->conn.path[1].wrs, 0);
+    ck_assert_uint_gt(c->conn.path[1].count.wrs, 0);
     for (int i = 1; i < NICS; i++) {
         ck_assert_int_eq(slow(i), 0);
     }

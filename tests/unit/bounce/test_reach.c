@@ -151,7 +151,7 @@ START_TEST(nothing_goes_over_a_nic_that_cannot)
     ck_assert_uint_eq(seen.asked_for, 1);
     exchange(mr[0], mr[1]);
     ck_assert(both_up());
-    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].bytes, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].count.bytes, 0);
     waits = seen.waits;
     rig->last_warn[_i][0] = '\0';
     more = reg(_i, 16, 4);
@@ -185,7 +185,7 @@ START_TEST(nics_that_can_are_asked_once)
     }
     ck_assert_uint_eq(seen.waits, waits);
     exchange(mr[0], mr[1]);
-    ck_assert_uint_gt(rig->side[0].comm->conn.path[0].bytes, 0);
+    ck_assert_uint_gt(rig->side[0].comm->conn.path[0].count.bytes, 0);
     rig_dereg(rig, 1, more);
     stop(mr[0], mr[1]);
 }

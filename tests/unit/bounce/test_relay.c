@@ -47,13 +47,13 @@ START_TEST(off_costs_nothing)
                 (const char *[]){_i ? "NCCL_R2_RELAY=off" : "NCCL_R2_RELAY_MEMORY=64", NULL});
     ck_assert(!is_staged(0));
     messages(8, 5000);
-    ck_assert_uint_eq(s_path(0)->bytes, 0);
-    ck_assert_uint_gt(s_path(1)->bytes, 0);
+    ck_assert_uint_eq(s_path(0)->count.bytes, 0);
+    ck_assert_uint_gt(s_path(1)->count.bytes, 0);
     ck_assert_ptr_null(rig->side[0].inst->relay);
     ck_assert_ptr_null(rig->side[0].inst->balance->ways.staged);
     ck_assert_ptr_null(comm(0)->conn.relay.lane_get);
     ck_assert_uint_eq(comm(0)->tx->lanes | comm(0)->tx->pending, 0);
-    ck_assert_uint_eq(comm(0)->tx->ring_most, 0);
+    ck_assert_uint_eq(comm(0)->tx->size.ring_most, 0);
     stop();
     relay_stop(0);
     ck_assert_uint_eq(engine.calls, 0);
@@ -135,7 +135,7 @@ START_TEST(goes_on_without_staging_memory)
     ck_assert_uint_eq(engine.asks, asks);
     messages(4, 5000);
     ck_assert_uint_eq(engine.begun, 0);
-    ck_assert_uint_eq(s_path(0)->bytes, 0);
+    ck_assert_uint_eq(s_path(0)->count.bytes, 0);
     ck_assert_uint_eq(engine.lanes, 0);
     ck_assert_ptr_null(engine.mem[0]);
     rig_dereg(rig, 0, again);
@@ -217,7 +217,7 @@ START_TEST(path_dies_under_a_copy)
     messages(4, 5000);
     ck_assert_ptr_null(lane_of(0)); /* idle: given back */
     ck_assert_uint_gt(engine.begun, 2);
-    ck_assert_uint_gt(s_path(0)->bytes, 0);
+    ck_assert_uint_gt(s_path(0)->count.bytes, 0);
     stop();
     relay_stop(0);
 }

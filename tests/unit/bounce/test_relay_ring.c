@@ -38,7 +38,7 @@ START_TEST(full_ring_is_waited_for)
     ck_assert_uint_eq(turns, 3);
     ck_assert_uint_eq(engine.begun, 8);
     finish(8, RIG_S);
-    ck_assert_uint_eq(s_path(1)->bytes, 0);
+    ck_assert_uint_eq(s_path(1)->count.bytes, 0);
     engine.hold = 0;
     stop();
     relay_stop(0);
@@ -58,10 +58,10 @@ START_TEST(part_as_large_as_the_ring)
     ck_assert_uint_eq(engine.begun, 7);
     messages(1, R2_MAX_PARTS * 2048);
     ck_assert_uint_eq(engine.begun, 7 + R2_MAX_PARTS);
-    ck_assert_uint_eq(s_path(1)->bytes, 0);
+    ck_assert_uint_eq(s_path(1)->count.bytes, 0);
     messages(1, R2_MAX_PARTS * 2048 + 1);
     ck_assert_uint_eq(engine.begun, 7 + R2_MAX_PARTS);
-    ck_assert_uint_eq(s_path(1)->bytes, R2_MAX_PARTS * 2048 + 1);
+    ck_assert_uint_eq(s_path(1)->count.bytes, R2_MAX_PARTS * 2048 + 1);
     stop();
     relay_stop(0);
 }
@@ -75,7 +75,7 @@ START_TEST(message_larger_than_the_ring_has_one_way)
     wait_settled(1);
     messages(2, 5000);
     ck_assert_uint_eq(engine.begun, 6);
-    ck_assert_uint_eq(s_path(1)->bytes, 0);
+    ck_assert_uint_eq(s_path(1)->count.bytes, 0);
     stop();
     relay_stop(0);
 }
@@ -88,12 +88,12 @@ START_TEST(parts_can_move_to_a_staged_path)
     recv_burst(1, 5000);
     fire("h0:n0 blackhole");
     send_burst(1);
-    ck_assert_uint_eq(s_path(0)->bytes, 5000);
+    ck_assert_uint_eq(s_path(0)->count.bytes, 5000);
     give_up_path(0, 0);
     finish(1, RIG_S);
     ck_assert_uint_eq(engine.begun, 3);
     ck_assert_uint_eq(replayed(), 3);
-    ck_assert_uint_eq(s_path(1)->bytes, 5000);
+    ck_assert_uint_eq(s_path(1)->count.bytes, 5000);
     stop();
     relay_stop(0);
 }
@@ -108,19 +108,19 @@ START_TEST(what_needs_no_copy)
 
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", ON, NULL});
     mr = rig_reg(rig, 0, host_mem, sizeof(host_mem));
-    ck_assert_uint_eq(s_path(0)->pair_min, 100);
-    ck_assert_uint_eq(s_path(0)->one_max, 0);
-    wrs = s_path(0)->wrs;
+    ck_assert_uint_eq(s_path(0)->part.pair_min, 100);
+    ck_assert_uint_eq(s_path(0)->part.one_max, 0);
+    wrs = s_path(0)->count.wrs;
     messages(2, 5000);
-    ck_assert_uint_eq(s_path(0)->wrs - wrs, 2);
+    ck_assert_uint_eq(s_path(0)->count.wrs - wrs, 2);
     ck_assert_uint_eq(engine.begun, 2);
     host_message(mr, 5000);
     host_message(mr, 100);
     messages(3, 0);
-    ck_assert_uint_eq(s_path(0)->wrs - wrs, 2 + 2 + 1 + 3);
+    ck_assert_uint_eq(s_path(0)->count.wrs - wrs, 2 + 2 + 1 + 3);
     ck_assert_uint_eq(engine.begun, 2);
     ck_assert_uint_eq(comm(1)->conn.path[0].nrecords, 1);
-    ck_assert_uint_eq(s_path(1)->wrs, 0);
+    ck_assert_uint_eq(s_path(1)->count.wrs, 0);
     messages(1, 5000);
     ck_assert_uint_eq(engine.begun, 3);
     stop();
@@ -166,7 +166,7 @@ START_TEST(all_lanes_are_lent)
     lanes_get(other, R2_RELAY_LANES);
     messages(1, 5000);
     ck_assert_uint_eq(engine.begun, 0);
-    ck_assert_uint_eq(s_path(1)->bytes, 5000);
+    ck_assert_uint_eq(s_path(1)->count.bytes, 5000);
     fire("h0:n1 down");
     wait_settled(1);
     recv_burst(1, 5000);
@@ -241,7 +241,7 @@ START_TEST(path_leaves_the_plan)
     finish(3, RIG_S);
     ck_assert_ptr_null(lane_of(1));
     ck_assert(is_up(0, 1));
-    ck_assert_uint_eq(s_path(0)->one_max, 100);
+    ck_assert_uint_eq(s_path(0)->part.one_max, 100);
     ck_assert_uint_eq(engine.begun, 3);
     stop();
     relay_stop(0);
@@ -292,13 +292,13 @@ START_TEST(engine_refuses_a_copy)
     engine.refuse = ENOMEM;
     messages(1, 5000);
     ck_assert_uint_eq(engine.refused, 1);
-    ck_assert_uint_eq(s_path(1)->bytes, 5000);
+    ck_assert_uint_eq(s_path(1)->count.bytes, 5000);
     engine.refuse = 0;
     wait_returned(0, 2);
     messages(4, 5000);
     ck_assert_ptr_null(lane_of(0));
     ck_assert_uint_eq(engine.begun, 1);
-    ck_assert_uint_eq(s_path(1)->bytes, 5 * 5000);
+    ck_assert_uint_eq(s_path(1)->count.bytes, 5 * 5000);
     stop();
     relay_stop(0);
 }

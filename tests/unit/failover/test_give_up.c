@@ -90,7 +90,7 @@ START_TEST(an_acknowledgement_that_gets_nowhere)
     rig_run(rig, 10 * RIG_MS);
     send_post(0, BIG);
     rig_run(rig, 5 * RIG_MS); /* less than S's patience: nobody has asked R */
-    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].sq_used, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].sq.used, 0);
     ck_assert_uint_eq(rig->side[0].comm->tx->sack, 4);
     fire("h1:n0 blackhole");
     ends_in_time(rig_now(rig), 0);
@@ -120,7 +120,7 @@ START_TEST(the_channel_is_silent_too)
         rig_run(rig, 5 * RIG_MS);
         ck_assert_uint_eq(rig->side[0].comm->tx->sack, 4);
         ck_assert_uint_eq(
-            rig->side[0].comm->conn.path[0].sq_used + rig->side[0].comm->conn.path[1].sq_used, 0);
+            rig->side[0].comm->conn.path[0].sq.used + rig->side[0].comm->conn.path[1].sq.used, 0);
     }
     rig_oob_cut(rig, 1);
     rig->filter = lost_all;

@@ -89,8 +89,8 @@ START_TEST(seq_wraps_16_bits_while_its_path_dies)
     ck_assert(all_done_within(RIG_S));
     ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
     ck_assert_uint_eq(rig->side[1].comm->fo.switches, 1);
-    ck_assert_uint_gt(rig->side[0].comm->tx->replayed_parts, 0);
-    ck_assert_uint_eq(rig->side[1].comm->rx->bad_arrivals, 0);
+    ck_assert_uint_gt(rig->side[0].comm->tx->count.retransmitted_parts, 0);
+    ck_assert_uint_eq(rig->side[1].comm->rx->count.bad_arrivals, 0);
     ck_assert_uint_eq(rig->side[1].comm->rx->ledger.acked, 65536 + 600);
     stream_end();
 }
@@ -109,9 +109,9 @@ START_TEST(what_is_retransmitted_is_found_at_once)
     rig->side[1].asleep = rig->side[1].oldest_alone = 1;
     rig_fault(rig, "h0:n0 down");
     rig_run(rig, 10 * RIG_MS); /* the watchdog does not ask so soon */
-    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 8);
+    ck_assert_uint_eq(rig->side[0].comm->tx->count.retransmitted_parts, 8);
     for (int p = 1; p < 4; p++) {
-        ck_assert_uint_gt(rig->side[0].comm->conn.path[p].bytes_done, 0);
+        ck_assert_uint_gt(rig->side[0].comm->conn.path[p].count.bytes_done, 0);
     }
     ck_assert_uint_eq(rig->side[1].head, 200);
     rig->side[1].asleep = 0;
@@ -228,7 +228,7 @@ START_TEST(groups_with_tags_across_the_ring_wrap_with_a_failure_inside)
     ck_assert_int_eq(rig->side[0].status, R2_OK);
     ck_assert_int_eq(rig->side[1].status, R2_OK);
     ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
-    ck_assert_uint_eq(rig->side[1].comm->rx->bad_arrivals, 0);
+    ck_assert_uint_eq(rig->side[1].comm->rx->count.bad_arrivals, 0);
     rig_dereg(rig, 0, s);
     rig_dereg(rig, 1, d);
 }
@@ -341,7 +341,7 @@ START_TEST(largest_message)
     ck_assert_uint_eq(rig_size(rig, 0, a, 0), R2_NET_MAX_SIZE);
     ck_assert_uint_eq(rig_size(rig, 1, b, 0), R2_NET_MAX_SIZE);
     ck_assert_int_eq(memcmp(in, out, PERIOD), 0);
-    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 1);
+    ck_assert_uint_eq(rig->side[0].comm->tx->count.retransmitted_parts, 1);
     rig_dereg(rig, 0, s);
     rig_dereg(rig, 1, d);
     munmap(out, R2_NET_MAX_SIZE);
@@ -385,7 +385,7 @@ START_TEST(more_parts_than_receive_slots)
     ck_assert(all_done_within(2 * RIG_S));
     ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
     ck_assert_uint_eq(rig->side[1].comm->fo.switches, 1);
-    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts,
+    ck_assert_uint_eq(rig->side[0].comm->tx->count.retransmitted_parts,
                       0); /* what had landed was in the ledger */
     for (int i = 0; i < 256; i++) {
         ck_assert_uint_eq(in[i], (uint64_t)i);

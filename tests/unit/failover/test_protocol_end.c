@@ -143,7 +143,7 @@ START_TEST(balance_spreads_over_survivors_and_off_does_not)
                               "NCCL_R2_CUT_MIN=1024", NULL});
     l = &rig->side[0].comm->conn;
     message(BIG);
-    ck_assert_uint_eq(l->path[0].bytes, BIG);
+    ck_assert_uint_eq(l->path[0].count.bytes, BIG);
     rig_fault(rig, "h0:n0 blackhole-tx");
     for (int i = 0; i < 8; i++) { /* replays of eight messages */
         begin(i, BIG);
@@ -156,14 +156,14 @@ START_TEST(balance_spreads_over_survivors_and_off_does_not)
     for (int i = 0; i < 20; i++) {
         message(BIG);
     }
-    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 8);
+    ck_assert_uint_eq(rig->side[0].comm->tx->count.retransmitted_parts, 8);
     if (_i) {
         for (int p = 1; p < 4; p++) {
-            ck_assert_uint_ge(l->path[p].bytes, 20 * BIG / 4);
+            ck_assert_uint_ge(l->path[p].count.bytes, 20 * BIG / 4);
         }
     } else {
-        ck_assert_uint_eq(l->path[1].bytes, 28 * BIG);
-        ck_assert_uint_eq(l->path[2].bytes + l->path[3].bytes, 0);
+        ck_assert_uint_eq(l->path[1].count.bytes, 28 * BIG);
+        ck_assert_uint_eq(l->path[2].count.bytes + l->path[3].count.bytes, 0);
     }
     stop();
 }
@@ -174,8 +174,8 @@ START_TEST(spread_uses_all_paths_from_the_start)
     start(3, (const char *[]){"NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=1024", NULL});
     message(BIG);
     for (int p = 0; p < 3; p++) {
-        ck_assert_uint_gt(rig->side[0].comm->conn.path[p].bytes, BIG / 4);
-        ck_assert_uint_eq(rig->side[0].comm->conn.path[p].wrs, 1);
+        ck_assert_uint_gt(rig->side[0].comm->conn.path[p].count.bytes, BIG / 4);
+        ck_assert_uint_eq(rig->side[0].comm->conn.path[p].count.wrs, 1);
     }
     stop();
 }
@@ -439,7 +439,7 @@ START_TEST(tombstone_gives_the_last_acknowledgement)
     rig->side[0].asleep = 0;
     ck_assert(rig_until(rig, send_done, RIG_S));
     ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
-    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 0);
+    ck_assert_uint_eq(rig->side[0].comm->tx->count.retransmitted_parts, 0);
     ck_assert_int_eq(rig->side[0].status, R2_OK);
     rig_dereg(rig, 0, s_mr);
     rig_close(rig, 0);
@@ -499,7 +499,7 @@ START_TEST(ack_lost_while_the_receiver_idles)
     ck_assert(!send_done(rig));
     ck_assert(rig_until(rig, send_done, 10 * RIG_S));
     ck_assert(rig_until(rig, both_have_switched, 10 * RIG_S));
-    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 0);
+    ck_assert_uint_eq(rig->side[0].comm->tx->count.retransmitted_parts, 0);
     stop();
 }
 END_TEST

@@ -102,7 +102,7 @@ START_TEST(late_copies_of_everything_change_nothing)
     ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
     ck_assert_uint_eq(rig->side[1].comm->fo.switches, 1);
     messages(300);
-    ck_assert_uint_eq(rig->side[1].comm->rx->bad_arrivals, 0);
+    ck_assert_uint_eq(rig->side[1].comm->rx->count.bad_arrivals, 0);
     stop();
 }
 END_TEST
@@ -237,7 +237,7 @@ START_TEST(a_ledger_that_cannot_be_is_not_taken)
     memset(b.fenced.mask, 0xff, sizeof(b.fenced.mask));
     rig_inject(rig, 0, FO_MSG_FENCED, &b);
     rig_run(rig, 50 * RIG_MS);
-    ck_assert_uint_eq(s->tx->bad_ack, 1);
+    ck_assert_uint_eq(s->tx->count.bad_ack, 1);
     ck_assert_uint_eq(s->tx->sack, 3);
     ck_assert_uint_eq(s->fo.switches, 1);
     messages(300);

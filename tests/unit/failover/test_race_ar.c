@@ -18,7 +18,8 @@ struct cost {
 
 static struct cost cost_now(void)
 {
-    return (struct cost){path(0, 0)->wrs, path(0, 0)->cqes, path(1, 0)->cqes, path(1, 0)->nrecords};
+    return (struct cost){path(0, 0)->count.wrs, path(0, 0)->count.cqes, path(1, 0)->count.cqes,
+                         path(1, 0)->nrecords};
 }
 
 static struct cost cost_of(size_t size)
@@ -116,7 +117,7 @@ START_TEST(records_go_round_the_ring)
     }
     rig_connect(rig, 0, 0);
     race_register();
-    ck_assert_uint_eq(path(0, 0)->max_inline, _i ? 0 : 64);
+    ck_assert_uint_eq(path(0, 0)->cap.max_inline, _i ? 0 : 64);
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < SLOTS; i++) {
             recv_post(i, i % 3 ? 20000 + (size_t)(100 * i + round) : (size_t)(8190 + i));
@@ -143,19 +144,19 @@ START_TEST(the_send_queue_takes_pairs_to_its_last_slot)
     start(1, (const char *[]){ON, "NCCL_R2_RQ_DEPTH=32", NULL});
     messages(4, 1000);
     rig_run(rig, RIG_MS);
-    ck_assert_uint_eq(path(0, 0)->sq_used, 0);
+    ck_assert_uint_eq(path(0, 0)->sq.used, 0);
     hold_completions(0, 0);
     for (int i = 0; i < 40; i++) {
         recv_post(i, i ? 9000 : 1000);
     }
     send_burst(40);
     rig_run(rig, 10 * RIG_MS);
-    ck_assert_uint_eq(path(0, 0)->sq_depth, 64);
-    ck_assert_uint_eq(path(0, 0)->sq_used, 65);
+    ck_assert_uint_eq(path(0, 0)->cap.sq_depth, 64);
+    ck_assert_uint_eq(path(0, 0)->sq.used, 65);
     ck_assert_uint_eq(acked(), 4 + 33);
     show_completions();
     finish(40, 10 * RIG_MS);
-    ck_assert_uint_eq(path(0, 0)->sq_used, 0);
+    ck_assert_uint_eq(path(0, 0)->sq.used, 0);
     ck_assert_uint_eq(comm(0)->fo.switches, 0);
     stop();
 }
@@ -174,14 +175,14 @@ START_TEST(what_is_in_front_is_a_part)
     recv_burst(4, 40000);
     send_burst(4);
     rig_run(rig, 10 * RIG_MS);
-    ck_assert_uint_eq(path(0, 0)->sq_used, _i ? 8 : 4);
+    ck_assert_uint_eq(path(0, 0)->sq.used, _i ? 8 : 4);
     ck_assert_uint_eq(load->queued, 160000);
     ck_assert_uint_eq(load->front, 40000);
     show_completions();
     finish(4, 10 * RIG_MS);
     rig_run(rig, 10 * RIG_MS);
     ck_assert_uint_eq(load->queued, 0);
-    ck_assert_uint_eq(path(0, 0)->bulk_out, 0);
+    ck_assert_uint_eq(path(0, 0)->sq.bulk, 0);
     stop();
 }
 END_TEST
@@ -220,7 +221,7 @@ START_TEST(groups_have_the_sizes_that_were_sent)
             ck_assert_uint_eq(in[i][k], k < size ? byte_of(100 + (uint64_t)i, k) : POISON);
         }
     }
-    ck_assert_uint_eq(comm(1)->rx->bad_arrivals + comm(1)->rx->duplicates, 0);
+    ck_assert_uint_eq(comm(1)->rx->count.bad_arrivals + comm(1)->rx->count.duplicates, 0);
     ck_assert_uint_gt(path(1, 0)->nrecords, 4);
 }
 END_TEST
@@ -429,7 +430,7 @@ START_TEST(records_that_cannot_be)
     ck_assert(rig_until(rig, rig_all_done, RIG_S));
     ck_assert_uint_eq(driver.fired, 1);
     ck_assert_uint_eq(path_at(1, 0)->why.fault, IB_FAULT_DATA);
-    ck_assert_uint_eq(comm(1)->rx->bad_arrivals, 1);
+    ck_assert_uint_eq(comm(1)->rx->count.bad_arrivals, 1);
     for (int i = 0; i < 3; i++) {
         ck_assert_uint_eq(rig_size(rig, 1, slot[i].r_op, 0), 20000);
         slot_is_right(i);

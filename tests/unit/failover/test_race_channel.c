@@ -247,11 +247,11 @@ START_TEST(seen_by_one_end_alone)
         rig_run(rig, 20 * RIG_US);
     }
     ck_assert(!is_up(seer, 0) && is_up(!seer, 0));
-    wrs = comm(0)->conn.path[0].wrs;
+    wrs = comm(0)->conn.path[0].count.wrs;
     for (int i = 4; i < 8; i++) {
         send_post(i);
     }
-    ck_assert_uint_eq(comm(0)->conn.path[0].wrs - wrs,
+    ck_assert_uint_eq(comm(0)->conn.path[0].count.wrs - wrs,
                       seer ? 4 : 0); /* S posts on an incarnation that R has closed */
     rig_run(rig, 20 * RIG_MS);
     ck_assert(is_up(!seer, 0));
@@ -301,7 +301,7 @@ START_TEST(seen_by_the_receivers_completions_alone)
     finish(20, 10 * RIG_MS);
     ck_assert_int_eq(path_at(1, 0)->why.fault, IB_FAULT_WC);
     ck_assert_int_eq(path_at(0, 0)->why.fault, IB_FAULT_PEER);
-    ck_assert_uint_eq(comm(1)->rx->cts_rewritten, 20);
+    ck_assert_uint_eq(comm(1)->rx->count.cts_rewritten, 20);
     ck_assert_uint_eq(replayed(), 0);
     stop();
 }

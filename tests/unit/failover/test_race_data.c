@@ -191,7 +191,7 @@ START_TEST(late_cts)
         send_burst(2);
         finish(2, 100 * RIG_MS);
         ck_assert_uint_eq(comm(0)->fo.switches + comm(1)->fo.switches, 0);
-        ck_assert_uint_eq(comm(1)->rx->cts_rewritten, 0);
+        ck_assert_uint_eq(comm(1)->rx->count.cts_rewritten, 0);
         ck_assert_uint_gt(counters(0, 0)->dma_writes, writes);
         stop();
         return;
@@ -200,7 +200,7 @@ START_TEST(late_cts)
     channel[1].late_ns = _i == 1 ? 0 : 50 * RIG_MS;
     give_up_path(1, 0);
     send_burst(2);
-    ck_assert_uint_eq(comm(1)->rx->cts_rewritten, 2);
+    ck_assert_uint_eq(comm(1)->rx->count.cts_rewritten, 2);
     ck_assert_uint_eq(counters(0, 0)->dma_writes, writes); /* the copies were sooner */
     if (_i == 1) {
         finish(2, 10 * RIG_MS);
@@ -295,7 +295,7 @@ START_TEST(fault_on_a_path_the_message_never_used)
 
     start(2, NULL);
     messages(4, 1000);
-    ck_assert_uint_eq(comm(0)->conn.path[1].bytes, 0);
+    ck_assert_uint_eq(comm(0)->conn.path[1].count.bytes, 0);
     recv_burst(4, 5000);
     hold_completions(1, 0);
     send_burst(4);
@@ -346,16 +346,16 @@ START_TEST(survivor_dies_during_the_replay)
         wait_acked(had + 3, 10 * RIG_MS);
         arrived = acked() - had;
         ck_assert_uint_lt(arrived, 8);
-        ck_assert_uint_eq(comm(0)->tx->replayed_parts, 8);
+        ck_assert_uint_eq(comm(0)->tx->count.retransmitted_parts, 8);
         fire("h0:n1 down");
     }
     finish(8, 20 * RIG_MS);
     ck_assert_uint_gt(at_record.fired, 0);
     if (_i) {
         ck_assert_uint_lt(replayed(), 16); /* what had arrived was not sent a third time */
-        ck_assert_uint_gt(comm(0)->conn.path[1].bytes, 0);
+        ck_assert_uint_gt(comm(0)->conn.path[1].count.bytes, 0);
     } else {
-        ck_assert_uint_eq(comm(0)->conn.path[1].bytes, 0);
+        ck_assert_uint_eq(comm(0)->conn.path[1].count.bytes, 0);
         ck_assert_uint_eq(replayed(), 8);
     }
     ck_assert_uint_eq(comm(0)->fo.switches, 2);

@@ -186,8 +186,8 @@ START_TEST(what_got_through_is_moved_all_the_same)
         ck_assert_int_eq(path_at(0, 0)->fence.stage, IB_FENCE_SOFT);
         ck_assert_int_eq(state_of(comm(0)->conn.path[0].qp), IBV_QPS_RTS);
     }
-    ck_assert(comm(0)->conn.path[0].marks & IB_MARK_SEND); /* it did get through */
-    ck_assert_uint_gt(refused, 3);                         /* asked again and again */
+    ck_assert(comm(0)->conn.path[0].marker.out & IB_MARK_SEND); /* it did get through */
+    ck_assert_uint_gt(refused, 3);                              /* asked again and again */
     v->modify_qp = real_modify;
     freed();
     finish(N, 2 * RIG_S);

@@ -84,7 +84,7 @@ START_TEST(channel_lost_during_connect_and_accept)
     recv_burst(4, 3000);
     send_burst(4);
     finish(4, 10 * RIG_MS);
-    ck_assert_int_eq(comm(0)->conn.path[0].bytes == 0, _i / STEPS > 0);
+    ck_assert_int_eq(comm(0)->conn.path[0].count.bytes == 0, _i / STEPS > 0);
     stop();
 }
 END_TEST
@@ -149,7 +149,7 @@ START_TEST(buffer_registered_on_one_nic_alone)
     recv_burst(4, 3000);
     send_burst(4);
     finish(4, RIG_MS);
-    ck_assert_uint_eq(comm(0)->conn.path[0].bytes, 0);
+    ck_assert_uint_eq(comm(0)->conn.path[0].count.bytes, 0);
     ck_assert_uint_eq(comm(0)->conn.up, 3);
     recv_burst(4, 3000);
     fire("h0:n1 blackhole-tx");
@@ -327,9 +327,9 @@ START_TEST(life_wraps_in_the_immediate)
     while (inc(0, 0) < 132) {
         one_incarnation();
     }
-    bytes = comm(0)->conn.path[0].bytes;
+    bytes = comm(0)->conn.path[0].count.bytes;
     messages(4, 1000);
-    ck_assert_uint_gt(comm(0)->conn.path[0].bytes, bytes); /* it does carry them */
+    ck_assert_uint_gt(comm(0)->conn.path[0].count.bytes, bytes); /* it does carry them */
     ck_assert_uint_ge(comm(0)->fo.switches, 131);
     stop();
 }

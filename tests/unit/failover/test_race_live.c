@@ -254,7 +254,7 @@ START_TEST(an_arrival_that_was_denied)
         return;
     }
     ck_assert(rig_until(rig, r_failed, 100 * RIG_MS));
-    ck_assert_uint_eq(comm(1)->rx->bad_arrivals, 1);
+    ck_assert_uint_eq(comm(1)->rx->count.bad_arrivals, 1);
     ck_assert_uint_eq(acked(), 4);
     ck_assert_int_eq(comm(1)->fo.error, R2_ERR_PEER);
     ck_assert_msg(strstr(comm(1)->fo.why, "carries none of it") != NULL, "%s", comm(1)->fo.why);

@@ -109,7 +109,7 @@ static void back_finish(int n, size_t size, int tag0, uint64_t limit)
         ck_assert_int_eq(memcmp(back.in[i], back.out[i], size), 0);
         ck_assert_uint_eq(back.in[i][size], POISON);
     }
-    ck_assert_uint_eq(back.rx->rx->duplicates + back.rx->rx->bad_arrivals, 0);
+    ck_assert_uint_eq(back.rx->rx->count.duplicates + back.rx->rx->count.bad_arrivals, 0);
 }
 
 static void back_close(void)
@@ -149,7 +149,7 @@ START_TEST(both_directions_of_one_nic_pair)
     back_finish(8, 30000, 200, silent ? RIG_S : 20 * RIG_MS);
     finish(8, silent ? RIG_S : 20 * RIG_MS);
     ck_assert_uint_gt(replayed(), 0);
-    ck_assert_uint_gt(back.tx->tx->replayed_parts, 0);
+    ck_assert_uint_gt(back.tx->tx->count.retransmitted_parts, 0);
     ck_assert_uint_eq(comm(0)->fo.switches, 1);
     ck_assert_uint_eq(back.tx->fo.switches, 1);
     ck_assert_uint_eq(back.rx->fo.switches, 1);
@@ -280,7 +280,7 @@ START_TEST(several_communicators_and_devices)
             ck_assert_int_eq(__builtin_popcount(l->up), NICS - round);
             if (round ==
                 1) { /* those whose primary it was have replayed; the others lost a sleeping path */
-                ck_assert_int_eq(conn[i].comm[0]->tx->replayed_parts > 0, dev[i] == 0);
+                ck_assert_int_eq(conn[i].comm[0]->tx->count.retransmitted_parts > 0, dev[i] == 0);
             }
         }
     }
@@ -372,7 +372,7 @@ START_TEST(two_processes_of_a_host_share_a_nic)
             slot_is_right(32 * i + k);
         }
         ck_assert_uint_eq(comm(0)->fo.switches, 1);
-        ck_assert_uint_eq(comm(0)->tx->replayed_parts, 8);
+        ck_assert_uint_eq(comm(0)->tx->count.retransmitted_parts, 8);
         nothing_twice();
         rig_dereg(rig, 0, s_mr);
         rig_dereg(rig, 1, r_mr);

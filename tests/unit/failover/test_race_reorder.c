@@ -58,7 +58,7 @@ START_TEST(no_burst_waits_for_its_last_acknowledgement)
     }
     ck_assert_msg(slow == 0, "%u of %d bursts waited", slow, BURSTS);
     ck_assert_uint_gt(counters(0, 0)->overtaken, BURSTS / 2);
-    ck_assert_uint_gt(comm(1)->rx->acks_alone, BURSTS);
+    ck_assert_uint_gt(comm(1)->rx->count.acks_alone, BURSTS);
     stop();
 }
 END_TEST
@@ -77,8 +77,8 @@ START_TEST(a_word_that_never_comes_is_passed_over)
     send_burst(1);
     rig->side[0].asleep = 1;
     rig_run(rig, RIG_MS);
-    ck_assert_uint_gt(s->ring->ack[s->ack_at], s->ack_alone);
-    s->ring->ack[s->ack_at] = 0;
+    ck_assert_uint_gt(s->mem.ring->ack[s->ack.at], s->ack.alone);
+    s->mem.ring->ack[s->ack.at] = 0;
     rig->side[0].asleep = 0;
     send_post(1);
     ck_assert_uint_lt(finish(2, RIG_S), RIG_MS);
@@ -114,7 +114,7 @@ START_TEST(a_repeated_cts_that_comes_late)
     start_reordering(1, (const char *[]){ON, NULL}, 0);
     messages(77, 200);
     seq = posted;
-    at = &comm(0)->conn.path[0].ring->entry[seq % R2_LEDGER_WINDOW];
+    at = &comm(0)->conn.path[0].mem.ring->entry[seq % R2_LEDGER_WINDOW];
     recv_burst(1, 200);
     rig_run(rig, RIG_MS);
     late = *at;
@@ -155,7 +155,7 @@ START_TEST(the_next_incarnation_begins_with_the_first_word)
     for (int i = 0; i < 77; i++) {
         burst(1 + i % 3);
     }
-    ck_assert_uint_ne(comm(0)->conn.path[0].ack_at, 0);
+    ck_assert_uint_ne(comm(0)->conn.path[0].ack.at, 0);
     fire("h0:n0 qp-error");
     messages(4, 200);
     wait_returned(0, 2);
@@ -163,7 +163,7 @@ START_TEST(the_next_incarnation_begins_with_the_first_word)
         slow += burst(1 + i % 3) > RIG_MS;
     }
     ck_assert_uint_eq(slow, 0);
-    ck_assert_uint_ne(comm(0)->conn.path[0].ack_at, 0);
+    ck_assert_uint_ne(comm(0)->conn.path[0].ack.at, 0);
     stop();
 }
 END_TEST

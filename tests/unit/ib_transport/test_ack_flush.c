@@ -199,7 +199,7 @@ START_TEST(parts_over_all_nics)
     fire("h1:n1 down");
     finish(32, RIG_S);
     for (int p = 0; p < 3; p++) {
-        ck_assert_uint_gt(comm(1)->conn.path[p].bytes, 0);
+        ck_assert_uint_gt(comm(1)->conn.path[p].count.bytes, 0);
     }
     nothing_waits();
     hold_lane(0);

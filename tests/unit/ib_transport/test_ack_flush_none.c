@@ -112,7 +112,7 @@ START_TEST(a_lane_comes_with_a_returning_path)
     }
     ck_assert(rig_until(rig, rig_all_done, 5 * RIG_MS));
     finish(4, RIG_MS);
-    ck_assert_uint_gt(comm(1)->conn.path[0].bytes, 0);
+    ck_assert_uint_gt(comm(1)->conn.path[0].count.bytes, 0);
     many(16);
     ck_assert_uint_gt(flush()->reads, 0);
     stop();

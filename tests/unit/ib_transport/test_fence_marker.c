@@ -37,7 +37,7 @@ static void begin(void)
     struct ibv_context_ops *ops;
 
     start(2, (const char *[]){"NCCL_R2_RQ_DEPTH=64", "NCCL_R2_FAILBACK=never", NULL});
-    ck_assert_uint_eq(comm(1)->conn.path[0].rq_depth, DEPTH);
+    ck_assert_uint_eq(comm(1)->conn.path[0].cap.rq_depth, DEPTH);
     messages(4, LEN);
     ops = &rig->side[1].inst->nics.nic[0].ctx->ops;
     memset(&hook, 0, sizeof(hook));
@@ -101,7 +101,7 @@ START_TEST(a_fault_in_the_middle_of_a_poll)
     ck_assert_int_eq(rig->side[0].status, R2_OK);
     ck_assert_int_eq(rig->side[1].status, R2_OK);
     ck_assert_int_eq(memcmp(in[0], out[0], 2 * OUT * LEN), 0);
-    ck_assert_uint_eq(comm(1)->rx->duplicates, 0);
+    ck_assert_uint_eq(comm(1)->rx->count.duplicates, 0);
 }
 END_TEST
 
@@ -139,7 +139,7 @@ START_TEST(a_marker_that_an_arrival_takes)
     rig_oob_cut(rig, 1);  /* S does not hear of the fault, */
     r->worker_armed |= 1; /* and R's queue pair goes on */
     give_up_path(1, 0);
-    ck_assert_int_eq(comm(1)->conn.path[0].marks_out, IB_MARK_RECV | IB_MARK_SEND);
+    ck_assert_int_eq(comm(1)->conn.path[0].marker.posted, IB_MARK_RECV | IB_MARK_SEND);
     rig_run(rig, 5 * RIG_MS); /* RNR: it is tried again, and finds the marker */
     hook.hidden = 0;
     r->worker_armed &= ~1u;
@@ -155,7 +155,7 @@ START_TEST(a_marker_that_an_arrival_takes)
     ck_assert_int_eq(rig->side[0].status, R2_OK);
     ck_assert_int_eq(rig->side[1].status, R2_OK);
     ck_assert_int_eq(memcmp(in[0], out[0], 2 * OUT * LEN), 0);
-    ck_assert_uint_eq(comm(1)->rx->duplicates, 0);
+    ck_assert_uint_eq(comm(1)->rx->count.duplicates, 0);
 }
 END_TEST
 

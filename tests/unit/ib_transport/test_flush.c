@@ -524,7 +524,7 @@ START_TEST(a_nic_without_lane_carries_no_gpu_memory)
     open_conn(IB_PTR_CUDA);
     ck_assert_uint_eq(rx->flush.lane->lacks, 2);
     transfer(0, MB);
-    ck_assert_uint_eq(rx->conn.path[1].bytes, 0);
+    ck_assert_uint_eq(rx->conn.path[1].count.bytes, 0);
     wait_done(flush_one(0, MB));
     ck_assert_uint_eq(rx->flush.lane->reads, 1);
     /* host memory goes over both */
@@ -532,7 +532,7 @@ START_TEST(a_nic_without_lane_carries_no_gpu_memory)
     r2_net_dereg(rx, rx_mr);
     rx_mr = host_mr;
     transfer(MB, MB);
-    ck_assert_uint_gt(rx->conn.path[1].bytes, 0);
+    ck_assert_uint_gt(rx->conn.path[1].count.bytes, 0);
     finish();
 }
 END_TEST

@@ -88,8 +88,8 @@ START_TEST(the_memory_of_a_path_stays)
     messages(4, 1000);
     hook(side);
     for (int p = 0; p < NICS; p++) {
-        watch(comm(side)->conn.path[p].ring_mr);
-        watch(comm(side)->conn.path[p].records_mr);
+        watch(comm(side)->conn.path[p].mem.ring_mr);
+        watch(comm(side)->conn.path[p].mem.records_mr);
         watch(side ? comm(1)->flush.lane->lane[p].mr : NULL);
     }
     ck_assert_uint_eq(driver.m, NICS * (side ? 2u + (unsigned)ar : 1u));
@@ -122,7 +122,7 @@ START_TEST(the_memory_of_an_old_incarnation_stays)
                                  "NCCL_R2_WATCHDOG=off", NULL});
     messages(4, 1000);
     hook(_i);
-    old = comm(_i)->conn.path[0].ring_mr;
+    old = comm(_i)->conn.path[0].mem.ring_mr;
     watch(old);
     fire("h0:n0 down");
     messages(4, 1000);
@@ -132,7 +132,7 @@ START_TEST(the_memory_of_an_old_incarnation_stays)
     ck_assert_uint_ge(driver.n, 1);
     ck_assert_uint_eq(driver.taken, 0);
     in_place(old);
-    ck_assert(comm(_i)->conn.path[0].ring_mr != old);
+    ck_assert(comm(_i)->conn.path[0].mem.ring_mr != old);
     ck_assert_uint_eq(rig->side[_i].inst->nics.kept, 1);
     messages(4, 1000);
     stop();

@@ -14,7 +14,7 @@ static void key_late(int n, size_t size)
     atomic_store(&r_mr->mr[0], late);
     ib_mr_changed(r_mr);
     for (uint64_t seq = posted - (uint64_t)n; seq < posted; seq++) {
-        const struct ib_cts *e = &comm(0)->conn.path[0].ring->entry[seq % R2_LEDGER_WINDOW];
+        const struct ib_cts *e = &comm(0)->conn.path[0].mem.ring->entry[seq % R2_LEDGER_WINDOW];
 
         ck_assert(ib_cts_valid(e, seq) && e->rkey[0] == 0 && e->rkey[1] != 0);
     }
@@ -28,13 +28,13 @@ START_TEST(key_that_comes_late)
     start(2, (const char *[]){_i ? "NCCL_R2_SPREAD=on" : NULL, NULL});
     messages(4, 1000);
     key_late(4, BIG);
-    from = comm(0)->conn.path[0].bytes;
+    from = comm(0)->conn.path[0].count.bytes;
     send_burst(4);
     finish(4, RIG_S);
-    ck_assert_uint_eq(comm(0)->conn.path[0].bytes, from);
+    ck_assert_uint_eq(comm(0)->conn.path[0].count.bytes, from);
     ck_assert_uint_eq(comm(0)->fo.switches + comm(1)->fo.switches, 0);
     messages(4, BIG);
-    ck_assert_uint_gt(comm(0)->conn.path[0].bytes, from);
+    ck_assert_uint_gt(comm(0)->conn.path[0].count.bytes, from);
     stop();
 }
 END_TEST
@@ -50,14 +50,14 @@ START_TEST(key_that_comes_late_and_the_other_nic_dies)
     key_late(1, 3000);
     give_up_path(0, 1);
     wait_settled(1);
-    from = comm(0)->conn.path[0].wrs;
+    from = comm(0)->conn.path[0].count.wrs;
     send_post(0);
     rig_run(rig, 200 * RIG_MS);
     ck_assert(!rig_all_done(rig));
     rig_run(rig, RIG_S);
     ck_assert_int_eq(rig->side[0].status, R2_ERR_COMM);
     ck_assert_str_eq(comm(0)->fo.why, "a buffer is registered on none of the paths left");
-    ck_assert_uint_eq(comm(0)->conn.path[0].wrs, from);
+    ck_assert_uint_eq(comm(0)->conn.path[0].count.wrs, from);
     ck_assert_uint_eq(slot[0].landed, 0);
     slots_taken_away = 1;
 }

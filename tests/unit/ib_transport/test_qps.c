@@ -318,7 +318,7 @@ START_TEST(a_drained_nic_loses_all_of_them)
     drain(_i, 1);
     end_message();
     ck_assert(rig_until(rig, none_of_nic_0, 10 * RIG_S));
-    ck_assert_uint_eq(comm(0)->tx->replayed_parts, 0);
+    ck_assert_uint_eq(comm(0)->tx->count.retransmitted_parts, 0);
     messages(2);
     drain(_i, 0);
     wait_up(0, 2);

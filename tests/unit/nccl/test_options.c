@@ -311,7 +311,7 @@ static int paths_with_bytes(const struct ib_conn *l, const uint64_t *before)
     int n = 0;
 
     for (int p = 0; p < l->npaths; p++) {
-        n += l->path[p].bytes > before[p];
+        n += l->path[p].count.bytes > before[p];
     }
     return n;
 }
@@ -327,7 +327,7 @@ START_TEST(messages_below_cut_min_are_not_cut)
     l = &rig->side[0].comm->conn;
     for (int below = 0; below < 2; below++) {
         for (int p = 0; p < l->npaths; p++) {
-            before[p] = l->path[p].bytes;
+            before[p] = l->path[p].count.bytes;
         }
         messages(1, bytes[_i] - (size_t)below);
         ck_assert_int_eq(paths_with_bytes(l, before), below ? 1 : 3);

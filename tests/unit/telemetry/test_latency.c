@@ -183,7 +183,7 @@ START_TEST(what_was_posted_again_counts_with_all_its_time)
     comm(0)->untimed = 1;
     begin_message();
     end_message();
-    ck_assert_uint_gt(comm(0)->tx->replayed_parts, 0);
+    ck_assert_uint_gt(comm(0)->tx->count.retransmitted_parts, 0);
     ck_assert_uint_eq(r2_hist_count(large()), 3);
     ck_assert_uint_ge(large()->sum_ns - since, 15 * RIG_MS); /* what the watchdog waits for */
     ck_assert_uint_ge(of_nic(1), 1);

@@ -182,7 +182,7 @@ START_TEST(a_nic_goes_down_and_comes_back)
     ck_assert_int_gt(e->stall_ns, 0);
     ck_assert_int_lt(e->stall_ns, 20 * RIG_MS); /* virtual time */
     ck_assert_int_gt(e->replayed_bytes, 0);
-    ck_assert_uint_eq((uint64_t)e->replayed_bytes, comm(0)->tx->replayed_bytes);
+    ck_assert_uint_eq((uint64_t)e->replayed_bytes, comm(0)->tx->count.retransmitted_bytes);
     ck_assert_int_eq(e->capacity_up, 1);
     ck_assert_uint_gt(v->conn[0].stall_ns, 0);
     ck_assert_int_eq(v->conn[0].path[0].state, R2_STAT_PATH_FENCED);

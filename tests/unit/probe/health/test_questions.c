@@ -105,17 +105,17 @@ START_TEST(a_flood_is_passed_over)
     b.want.src = rig->side[0].comm->id;
     b.want.seq = 4;
     rx = rig->side[1].comm->rx;
-    ck_assert_uint_eq(rx->cts_rewritten, 0);
+    ck_assert_uint_eq(rx->count.cts_rewritten, 0);
     for (int i = 0; i < 1000; i++) {
         rig_inject(rig, 1, FO_MSG_WANT, &b);
     }
     rig_run(rig, RIG_MS); /* a tick may end in it */
-    ck_assert_uint_ge(rx->cts_rewritten, R2_QUESTIONS_ANSWER);
-    ck_assert_uint_le(rx->cts_rewritten, 2 * R2_QUESTIONS_ANSWER);
+    ck_assert_uint_ge(rx->count.cts_rewritten, R2_QUESTIONS_ANSWER);
+    ck_assert_uint_le(rx->count.cts_rewritten, 2 * R2_QUESTIONS_ANSWER);
     rig_run(rig, 20 * RIG_MS);
     rig_inject(rig, 1, FO_MSG_WANT, &b);
     rig_run(rig, RIG_MS);
-    ck_assert_uint_gt(rx->cts_rewritten % R2_QUESTIONS_ANSWER, 0);
+    ck_assert_uint_gt(rx->count.cts_rewritten % R2_QUESTIONS_ANSWER, 0);
     send_post(0, 100);
     finish(1, 100, RIG_S);
     stop();

@@ -13,7 +13,7 @@ static void lose_cts(void)
     int lost = 0;
 
     for (int p = 0; p < S_COMM->conn.npaths; p++) {
-        struct ib_ring *ring = S_COMM->conn.path[p].ring;
+        struct ib_ring *ring = S_COMM->conn.path[p].mem.ring;
 
         for (uint64_t seq = S_COMM->tx->cts_seen; seq < R_COMM->rx->ledger.rpost; seq++) {
             struct ib_cts *e = &ring->entry[seq % R2_LEDGER_WINDOW];
@@ -33,7 +33,7 @@ static void receives_wait(int n)
         recv_post(i, BIG);
     }
     rig_run(rig, RIG_S);
-    ck_assert_int_eq(R_COMM->conn.path[0].ctl_run, 0); /* confirmed */
+    ck_assert_int_eq(R_COMM->conn.path[0].sq.ctl_run, 0); /* confirmed */
     rig->side[0].asleep = 0;
 }
 
@@ -86,7 +86,7 @@ START_TEST(a_slow_receiver_is_left_in_peace)
     wait_probes();
     messages(3, BIG);
     rig_run(rig, RIG_S);
-    wrs = R_COMM->conn.path[0].wrs + R_COMM->conn.path[1].wrs;
+    wrs = R_COMM->conn.path[0].count.wrs + R_COMM->conn.path[1].count.wrs;
     for (int i = 0; i < 10000; i++) { /* isend that finds nothing, for 10 s */
         ck_assert_int_eq(rig_isend(rig, out[0], BIG, 0, s_mr), -1);
         rig_turn(rig, RIG_MS);
@@ -94,7 +94,7 @@ START_TEST(a_slow_receiver_is_left_in_peace)
     asked = rig_count(rig, 0, FO_MSG_WANT);
     ck_assert_uint_ge(asked, 8);
     ck_assert_uint_le(asked, 16);
-    ck_assert_uint_eq(R_COMM->conn.path[0].wrs + R_COMM->conn.path[1].wrs, wrs);
+    ck_assert_uint_eq(R_COMM->conn.path[0].count.wrs + R_COMM->conn.path[1].count.wrs, wrs);
     ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_WANT), 0);
     nothing_moved();
     messages(3, BIG);

@@ -136,9 +136,9 @@ START_TEST(last_ack_lost_behind_the_nic_of_the_sender)
     inst = process_stop(0);
     rig_run(rig, 200 * RIG_MS);
     rig->side[1].asleep = 1;
-    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].ring->ack[0], 5);
-    ck_assert_uint_eq(rig->side[1].comm->conn.path[0].sq_used, 0);
-    rig->side[0].comm->conn.path[0].ring->ack[0] = 4;
+    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].mem.ring->ack[0], 5);
+    ck_assert_uint_eq(rig->side[1].comm->conn.path[0].sq.used, 0);
+    rig->side[0].comm->conn.path[0].mem.ring->ack[0] = 4;
     process_go(0, inst);
     finish(1, 100, 5 * RIG_S);
     nothing_moved();
@@ -338,9 +338,9 @@ START_TEST(full_send_queue_of_the_receiver)
             fire("h1:n0 blackhole-tx");
         }
     }
-    path->sq_used = (uint16_t)path->sq_depth; /* acknowledgements alone took what CTS leave */
+    path->sq.used = (uint16_t)path->cap.sq_depth; /* acknowledgements alone took what CTS leave */
     ck_assert_msg(rig_until(rig, path_0_is_down, 300 * RIG_MS), "not found, %u of %u in use",
-                  path->sq_used, path->sq_depth);
+                  path->sq.used, path->cap.sq_depth);
     ck_assert_int_eq(fault_at(1, 0), IB_FAULT_SILENT);
     rig->side[0].asleep = 0;
     rig->side[1].tail = rig->side[1].head;

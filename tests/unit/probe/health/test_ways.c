@@ -462,7 +462,7 @@ START_TEST(tail_probes_are_no_messages)
     send_post(0, BIG);
     rig_run(rig, 550 * RIG_MS);
     load = &rig->side[0].inst->watch.load[0];
-    ck_assert_int_gt(rig->side[0].comm->conn.path[0].sq_used, 3);
+    ck_assert_int_gt(rig->side[0].comm->conn.path[0].sq.used, 3);
     ck_assert_uint_eq(load->front, BIG);
     driver.held = NULL;
     finish(1, BIG, RIG_S);

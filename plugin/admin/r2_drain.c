@@ -120,7 +120,7 @@ void r2_drain_poll(struct r2_inst *inst)
         mask |= inst->drain.file[0].nics | inst->drain.file[1].nics;
     }
     r2_drain_set(inst, mask | inst->drain.rehearsed);
-    if (inst->drain.nics && ib_mr_cache_refused(inst->mrs) != inst->drain.refused) {
+    if (inst->drain.nics && ib_mr_cache_refused(inst->mem.mrs) != inst->drain.refused) {
         apply(inst, NULL);
     }
 }
@@ -146,19 +146,19 @@ void r2_drain_comm(struct r2_comm *c)
         avoid = 0; /* a word of others yields to the administrator's */
     }
     fo_drain(&c->fo, mask | avoid,
-             ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drain.nics ? 0 : mask);
+             ib_mr_cache_refused(c->inst->mem.mrs) & ~c->inst->drain.nics ? 0 : mask);
 }
 
 /* @peer NULL: all. */
 static void apply(struct r2_inst *inst, const struct r2_peer *peer)
 {
-    inst->drain.refused = ib_mr_cache_refused(inst->mrs);
+    inst->drain.refused = ib_mr_cache_refused(inst->mem.mrs);
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer == NULL || (peer && c->peer != peer)) {
             continue;
         }
         r2_comm_visit(c);
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE) {
             r2_drain_comm(c);
         }
         r2_comm_unvisit(c);
@@ -193,7 +193,7 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
     r2_failback_on_command(inst, changed & ~nics); /* the administrator has spoken */
     inst->drain.gen++;
     inst->share.rows_changed = 1;
-    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+    for (struct r2_peer *p = inst->index.peers; p; p = p->next) {
         announce(inst, p);
     }
     apply(inst, NULL);

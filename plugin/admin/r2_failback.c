@@ -21,8 +21,8 @@ uint32_t r2_failback_waiting(const struct r2_comm *c)
     uint32_t mask = 0;
 
     if (c->inst->cfg.failback != R2_FAILBACK_MANUAL || !c->inst->cfg.failover ||
-        atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
-        atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+        atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE ||
+        atomic_load_explicit(&c->state.close, memory_order_relaxed) != R2_CLOSE_OPEN) {
         return 0;
     }
     for (int p = 0; p < c->conn.npaths; p++) {
@@ -79,8 +79,8 @@ void r2_failback_on_command(struct r2_inst *inst, uint32_t nics)
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         r2_comm_visit(c);
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
-            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE &&
+            atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN) {
             n += command_comm(c, nics);
         }
         r2_comm_unvisit(c);
@@ -106,8 +106,8 @@ uint64_t r2_failback_step(struct r2_comm *c, uint64_t now)
     uint64_t longest = (uint64_t)c->inst->cfg.t_repeat_ms * 20000000;
 
     if (c->permit.unsent == 0 ||
-        atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN ||
-        c->fo.error != R2_OK || c->fo.peer_bye != FO_BYE_NONE) {
+        atomic_load_explicit(&c->state.close, memory_order_relaxed) != R2_CLOSE_OPEN ||
+        c->fo.error != R2_OK || c->fo.bye.peer != FO_BYE_NONE) {
         return UINT64_MAX;
     }
     if (now >= c->permit.repeat.at) {

@@ -39,7 +39,7 @@ static void who_am_i(const struct r2_inst *inst, struct r2_host_registry_who *me
         fclose(f);
     }
     me->command[n && me->command[n - 1] == '\n' ? n - 1 : n] = '\0';
-    snprintf(me->host, sizeof(me->host), "%s", inst->host);
+    snprintf(me->host, sizeof(me->host), "%s", inst->self.host);
     me->pid = getpid();
     clock_gettime(CLOCK_REALTIME, &ts);
     me->since = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
@@ -185,7 +185,7 @@ static int same_remote(const struct r2_pair *pair, const struct r2_host_registry
 static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_host_registry_event *e,
                        uint64_t now, const char *who)
 {
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (pair->nic != nic || !same_remote(pair, e)) {
             continue;
         }
@@ -319,7 +319,8 @@ void r2_host_share_comm(struct r2_comm *c)
         return;
     }
     for (uint32_t m = c->shown.up & ~up;
-         m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
+         m && atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN;
+         m &= m - 1) {
         c->inst->share.lives_lost[c->conn.path[__builtin_ctz(m)].nic]++;
         r2_locate_lost(c, __builtin_ctz(m));
     }

@@ -75,8 +75,9 @@ static void begin(struct r2_inst *inst, int nic, uint64_t ms)
         uint32_t paths;
 
         r2_comm_visit(c);
-        if (c->peer && atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
-            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
+        if (c->peer &&
+            atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE &&
+            atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN &&
             (paths = paths_over(c, nic)) != 0) {
             if (fo_rehearse(&c->fo, paths) > 0) {
                 moved++;

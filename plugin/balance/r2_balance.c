@@ -160,8 +160,8 @@ void r2_balance_comm(struct r2_comm *c)
     if (!c->is_send) {
         return;
     }
-    if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
-        atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
+    if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE &&
+        atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN &&
         c->fo.error == R2_OK) {
         plan = ib_send_plan_paths(&c->conn);
     }
@@ -251,7 +251,8 @@ uint32_t r2_balance_limit(const struct r2_comm *c, int p)
 
 void r2_balance_wide(struct r2_comm *c, int on)
 {
-    if (!c->is_send || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+    if (!c->is_send ||
+        atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE ||
         c->conn.wide == !!on) { /* nobody else writes it */
         return;
     }

@@ -61,9 +61,9 @@ static int enabled(const struct r2_inst *inst)
 /* To another host: a NIC that sends to itself, or to its neighbour, is bound by other things. */
 static int is_watched(const struct r2_comm *c)
 {
-    return c->is_send && strcmp(c->far.host, c->inst->host) != 0 &&
-           atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
-           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
+    return c->is_send && strcmp(c->far.host, c->inst->self.host) != 0 &&
+           atomic_load_explicit(&c->state.setup, memory_order_acquire) == R2_SETUP_DONE &&
+           atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN;
 }
 
 static struct r2_pair *pair_of(struct r2_comm *c, int p)
@@ -130,7 +130,7 @@ static void take_completions(struct r2_comm *c)
     }
     if (suspected) {
         r2_comm_visit(c);
-        if (is_watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
+        if (is_watched(c) && c->fo.error == R2_OK && !c->fo.bye.peer) {
             ib_send_progress(c->tx);
         }
         r2_comm_unvisit(c);
@@ -293,13 +293,13 @@ static void report(struct r2_pair *pair, const struct balance_slow_facts *f)
                *there = pair->far.name[0] ? pair->far.name : NULL;
     char how[80], line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
     struct probe_line l = {.code = PROBE_CODE_G02,
-                           .host = inst->host,
+                           .host = inst->self.host,
                            .nic = nic->name,
                            .pci = pci ? pci + 1 : NULL,
                            .peer_host = pair->peer->host,
                            .peer_nic = there,
                            .how = how,
-                           .job = inst->job,
+                           .job = inst->self.job,
                            .rail1 = (unsigned)nic->rail + 1,
                            .fate = PROBE_FATE_CONTINUES};
     struct r2_cause v = {.code = info->name,
@@ -390,7 +390,7 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t step)
     for (int i = 0; i < inst->nics.count; i++) {
         begin(&inst->slow->tempo[i]);
     }
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (pair->pace) {
             begin(&pair->pace->tempo);
         }
@@ -409,7 +409,7 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t step)
             nic_window(inst, i, now);
         }
     }
-    for (struct r2_pair *pair = inst->pairs; pair && !late; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair && !late; pair = pair->next) {
         if (pair->peer && pair->pace && end(&pair->pace->tempo, ns)) {
             pair_window(inst, pair, now, &seen);
         }

@@ -67,13 +67,13 @@ struct r2_relay *r2_relay_open(struct r2_inst *inst, const struct topo *t,
 
 static struct pool *pool_of(const struct r2_comm *c, int p)
 {
-    return &c->inst->relay->pool[c->conn.path[p].nic];
+    return &c->inst->mem.relay->pool[c->conn.path[p].nic];
 }
 
 static struct ib_relay_lane *lane_get(void *arg, int p)
 {
     struct pool *pool = pool_of(arg, p);
-    struct r2_relay *r = ((struct r2_comm *)arg)->inst->relay;
+    struct r2_relay *r = ((struct r2_comm *)arg)->inst->mem.relay;
     struct ib_relay_lane *lane = NULL;
 
     pthread_mutex_lock(&r->lock);
@@ -101,7 +101,7 @@ static int lane_wanted(void *arg, int p)
 static void lane_put(void *arg, int p, struct ib_relay_lane *lane)
 {
     struct pool *pool = pool_of(arg, p);
-    struct r2_relay *r = ((struct r2_comm *)arg)->inst->relay;
+    struct r2_relay *r = ((struct r2_comm *)arg)->inst->mem.relay;
     uint8_t bit = (uint8_t)(1u << (lane - pool->lane));
 
     pthread_mutex_lock(&r->lock);
@@ -158,7 +158,7 @@ static void pool_free(struct r2_relay *r, struct pool *pool)
     if (used) {
         return;
     }
-    ib_mr_put(r->inst->mrs, pool->mr);
+    ib_mr_put(r->inst->mem.mrs, pool->mr);
     pool->mr = NULL;
     if (pool->mem.addr) {
         r->ops->mem_put(r->arg, &pool->mem);
@@ -206,7 +206,7 @@ static int pool_make(struct r2_relay *r, struct pool *pool, int nic, int from, i
         pool->mem.addr = NULL;
         return rc;
     }
-    pool->mr = ib_mr_get(r->inst->mrs, pool->mem.addr, pool->mem.len, pool->mem.type, 0,
+    pool->mr = ib_mr_get(r->inst->mem.mrs, pool->mem.addr, pool->mem.len, pool->mem.type, 0,
                          pool->mem.dmabuf_fd, 1ull << nic);
     if (pool->mr == NULL) {
         return errno ? errno : ENOMEM;
@@ -268,7 +268,7 @@ static void paths_set(struct r2_relay *r, struct r2_comm *c, uint32_t staged)
 
 void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr, uint64_t nics)
 {
-    struct r2_relay *r = c->inst->relay;
+    struct r2_relay *r = c->inst->mem.relay;
     uint32_t staged = 0;
     int from, gpu;
 

@@ -170,7 +170,10 @@ struct r2_comm {
     struct ib_send *tx;
     struct ib_recv *rx;
     struct fo_conn fo;
-    uint32_t untimed; /* S: sends until one is timed */
+    struct {
+        uint32_t left;             /* sends until one is timed */
+        struct r2_latency *sample; /* NULL: no send is timed. Const; r2_latency.h */
+    } timed;                       /* S */
     struct r2_req req[R2_LEDGER_WINDOW];
     struct {
         struct ib_flush *lane; /* R: NULL when no NIC reaches the memory of a GPU */
@@ -178,11 +181,12 @@ struct r2_comm {
     } flush;
     struct r2_held *held; /* what NCCL has registered on it and not released; r2_reg.c */
     struct r2_prof *prof; /* NULL: no profiler listens. Const; its contents are NCCL's thread's */
-    struct r2_latency *latency; /* S; NULL: no send is timed. Const; r2_latency.h */
 
-    _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
-    _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by
-                          the service thread */
+    struct {
+        _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
+        _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest
+                              by the service thread */
+    } state;
 
     /* service thread */
     struct r2_peer *peer;    /* r2_comm_join() */
@@ -325,24 +329,33 @@ struct r2_subscriber;
 
 struct r2_inst {
     struct r2_env env;
-    const struct r2_subscriber *const *subscribers; /* r2_notify.h; const, ends with NULL */
-    /* Const. What lies above hands on what goes out and takes what comes in. post: hands the
-     * message that has gathered for @peer to the channel, or to NICs. deliver: records that came
-     * over a NIC. Service thread. */
-    void (*post)(struct r2_inst *inst, struct r2_peer *peer);
-    void (*deliver)(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len);
+    struct {
+        const struct r2_subscriber *const *subscribers; /* r2_notify.h; ends with NULL */
+        /* What lies above hands on what goes out and takes what comes in. post: hands the message
+         * that has gathered for @peer to the channel, or to NICs. deliver: records that came over a
+         * NIC. Service thread. */
+        void (*post)(struct r2_inst *inst, struct r2_peer *peer);
+        void (*deliver)(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len);
+    } above; /* const */
     struct ib_verbs v;
     struct r2_config cfg;
-    char host[FO_HOST_NAME];
-    char job[96];        /* "slurm:81233"; empty: not known */
-    uint32_t digest;     /* of the policy, and of the file of ports, if there is one */
+    struct {
+        char host[FO_HOST_NAME];
+        char job[96];    /* "slurm:81233"; empty: not known */
+        uint32_t digest; /* of the policy, and of the file of ports, if there is one */
+    } self;
     struct ib_ways ways; /* const */
     struct ib_nics nics;
-    /* Of each NIC, by whoever sends over it; r2_latency.c */
-    struct r2_hist_live latency[IB_MAX_NICS][R2_SEND_SIZES];
-    struct ib_mr_cache *mrs;
-    struct r2_relay *relay; /* NULL: no path is staged */
-    struct r2_reach *reach; /* NULL: memory of GPUs is not tested */
+    struct {
+        struct ib_mr_cache *mrs;
+        struct r2_relay *relay; /* NULL: no path is staged */
+        struct r2_reach *reach; /* NULL: memory of GPUs is not tested */
+    } mem;
+    struct {
+        struct r2_report *report; /* NULL: none */
+        /* Of each NIC, by whoever sends over it; r2_latency.c */
+        struct r2_hist_live latency[IB_MAX_NICS][R2_SEND_SIZES];
+    } telemetry;
     struct r2_oob *oob;
     struct {
         struct ib_workers *workers;
@@ -362,10 +375,10 @@ struct r2_inst {
         struct r2_comm *kicked; /* by list.kick_next */
         struct r2_comm *turn;   /* ... those of this turn of the service thread */
         uint32_t next_id;
-    } comms;                                    /* r2_registry.c */
-    _Atomic(struct r2_comm *) woken;            /* by list.woken_next; no lock: r2_comm_wake() */
-    struct r2_listen *listens[R2_COMM_BUCKETS]; /* by number; r2_registry.c */
-    struct r2_visits visits;                    /* r2_visit.h */
+        _Atomic(struct r2_comm *) woken;           /* by list.woken_next; no lock: r2_comm_wake() */
+        struct r2_listen *listen[R2_COMM_BUCKETS]; /* by number */
+    } comms;                                       /* r2_registry.c */
+    struct r2_visits visits;                       /* r2_visit.h */
 
     struct {
         pthread_t thread;
@@ -375,16 +388,18 @@ struct r2_inst {
     } service; /* r2_service.c */
 
     /* The rest is the service thread's. */
-    struct r2_timers due;      /* of connections */
-    struct r2_comm *awake;     /* by list.awake_next: those on which something may be under way */
-    struct r2_comm *expecting; /* likewise: of those that rest, R with receives open */
+    struct {
+        struct r2_timers due;  /* of connections */
+        struct r2_comm *awake; /* by list.awake_next: those on which something may be under way */
+        struct r2_comm *expecting; /* likewise: of those that rest, R with receives open */
+    } steps;
     struct {
         struct r2_comm *from[R2_COMM_BUCKETS]; /* R, by the peer and its number */
         struct r2_peer *peer[R2_PEER_BUCKETS]; /* by channel */
         struct r2_pair *pair[R2_PAIR_BUCKETS]; /* by peer and NICs; r2_pair.c */
+        struct r2_peer *peers;                 /* all of them */
+        struct r2_pair *pairs;                 /* r2_pair.h */
     } index;                                   /* r2_registry.c */
-    struct r2_peer *peers;
-    struct r2_pair *pairs; /* r2_pair.h */
     struct {
         struct r2_port_refresh *refresh; /* of each NIC */
         uint64_t poll_at;                /* ns, next read of all ports */
@@ -424,6 +439,7 @@ struct r2_inst {
         uint64_t origin;              /* of our reports: the first half of this process' name */
         struct r2_verdicts *verdicts; /* r2_verdict.h */
         uint64_t way_at[IB_MAX_NICS]; /* of R2-F04 of each, watch's clock; r2_way_report.c. 0 */
+        struct r2_hang *hang;         /* r2_hang.c */
         int crowded;                  /* logged that there are more peers than can be notified */
     } diagnosis; /* which part broke, and what the job knows of it; r2_locate.c, r2_gossip.c */
     struct {
@@ -442,12 +458,10 @@ struct r2_inst {
         uint32_t rehearsed;             /* NICs that are out for a rehearsal */
         uint32_t nics;                  /* bit per NIC of ours, rehearsed ones as well */
         uint32_t gen;
-        uint32_t refused;     /* NICs that had refused a buffer when the drains were applied last */
-    } drain;                  /* r2_drain.c */
-    struct r2_report *report; /* NULL: none */
+        uint32_t refused; /* NICs that had refused a buffer when the drains were applied last */
+    } drain;              /* r2_drain.c */
     struct r2_balance *balance;
     struct r2_slow *slow; /* r2_slow.c */
-    struct r2_hang *hang; /* r2_hang.c */
     struct {
         int qps;           /* that there are fewer queue pairs than wanted */
         int policy;        /* that another host's differs */

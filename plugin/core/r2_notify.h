@@ -95,7 +95,7 @@ struct r2_subscriber {
 /* Calls @handler of each subscriber that has one. */
 #define R2_NOTIFY(inst_, handler, ...)                                                             \
     do {                                                                                           \
-        for (const struct r2_subscriber *const *s_ = (inst_)->subscribers; *s_; s_++) {            \
+        for (const struct r2_subscriber *const *s_ = (inst_)->above.subscribers; *s_; s_++) {      \
             if ((*s_)->handler) {                                                                  \
                 (*s_)->handler(__VA_ARGS__);                                                       \
             }                                                                                      \

@@ -24,12 +24,12 @@ void r2_comm_wake(void *arg)
 {
     struct r2_comm *c = arg;
     struct r2_inst *inst = c->inst;
-    struct r2_comm *first = atomic_load_explicit(&inst->woken, memory_order_relaxed);
+    struct r2_comm *first = atomic_load_explicit(&inst->comms.woken, memory_order_relaxed);
 
     do {
         c->list.woken_next = first;
-    } while (!atomic_compare_exchange_weak_explicit(&inst->woken, &first, c, memory_order_release,
-                                                    memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&inst->comms.woken, &first, c,
+                                                    memory_order_release, memory_order_relaxed));
 }
 
 static void list_enter(struct r2_comm **first, struct r2_comm *c)
@@ -57,17 +57,17 @@ struct r2_comm *r2_comms_awake(struct r2_inst *inst)
 {
     struct r2_comm *c, *next;
 
-    if (atomic_load_explicit(&inst->woken, memory_order_relaxed) == NULL) {
-        return inst->awake;
+    if (atomic_load_explicit(&inst->comms.woken, memory_order_relaxed) == NULL) {
+        return inst->steps.awake;
     }
-    c = atomic_exchange_explicit(&inst->woken, NULL,
+    c = atomic_exchange_explicit(&inst->comms.woken, NULL,
                                  memory_order_acquire); /* pairs with the push */
     for (; c; c = next) {
         next = c->list.woken_next;
         list_leave(c); /* it may have been expecting */
-        list_enter(&inst->awake, c);
+        list_enter(&inst->steps.awake, c);
     }
-    return inst->awake;
+    return inst->steps.awake;
 }
 
 static void awake_drop(struct r2_comm *c)
@@ -85,13 +85,13 @@ void r2_comm_rest(struct r2_comm *c)
 void r2_comm_rest_expecting(struct r2_comm *c)
 {
     r2_comm_rest(c);
-    list_enter(&c->inst->expecting, c);
+    list_enter(&c->inst->steps.expecting, c);
 }
 
 struct r2_comm *r2_comms_expecting(struct r2_inst *inst)
 {
     r2_comms_awake(inst); /* those that were woken just now are none of them */
-    return inst->expecting;
+    return inst->steps.expecting;
 }
 
 /* --- connections --- */
@@ -168,7 +168,7 @@ void r2_comm_unlink(struct r2_comm *c)
         kick_drop(c);
     }
     pthread_mutex_unlock(&inst->lock);
-    r2_timer_set(&inst->due, &c->list.due, UINT64_MAX);
+    r2_timer_set(&inst->steps.due, &c->list.due, UINT64_MAX);
     leave_peer(c);
     awake_drop(c);
 }
@@ -253,7 +253,7 @@ void r2_listen_enter(struct r2_listen *l)
 
     pthread_mutex_lock(&inst->lock);
     l->id = ++inst->comms.next_id;
-    bucket = &inst->listens[l->id % R2_COMM_BUCKETS];
+    bucket = &inst->comms.listen[l->id % R2_COMM_BUCKETS];
     l->next = *bucket;
     l->prev = bucket;
     if (l->next) {
@@ -277,7 +277,7 @@ struct r2_listen *r2_listen_find(const struct r2_inst *inst, uint32_t id)
 {
     struct r2_listen *l;
 
-    for (l = inst->listens[id % R2_COMM_BUCKETS]; l && l->id != id; l = l->next) {
+    for (l = inst->comms.listen[id % R2_COMM_BUCKETS]; l && l->id != id; l = l->next) {
     }
     return l;
 }
@@ -357,12 +357,12 @@ void r2_peer_enter(struct r2_inst *inst, struct r2_peer *peer)
 
     peer->hash_next = *bucket;
     *bucket = peer;
-    peer->next = inst->peers;
-    peer->prev = &inst->peers;
+    peer->next = inst->index.peers;
+    peer->prev = &inst->index.peers;
     if (peer->next) {
         peer->next->prev = &peer->next;
     }
-    inst->peers = peer;
+    inst->index.peers = peer;
 }
 
 void r2_peer_unlink(struct r2_inst *inst, struct r2_peer *peer)
@@ -393,7 +393,7 @@ void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
     size_t n;
 
     if (sizeof(peer->out.buf) - peer->out.len < FO_MAX_RECORD) {
-        inst->post(inst, peer);
+        inst->above.post(inst, peer);
     }
     n = fo_pack(type, body, peer->out.buf + peer->out.len, sizeof(peer->out.buf) - peer->out.len);
     if (n == 0) {
@@ -407,7 +407,7 @@ void r2_peers_nic_down(struct r2_inst *inst, int nic)
 {
     uint32_t gen = atomic_load_explicit(&inst->nics.nic[nic].generation, memory_order_relaxed);
 
-    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+    for (struct r2_peer *p = inst->index.peers; p; p = p->next) {
         p->down.gen[nic] = gen;
         p->down.mask |= 1u << nic;
         p->down.repeat.at = 0;

@@ -110,10 +110,10 @@ static void code_find(struct fo_conn *fc)
             fault == IB_FAULT_ADMIN || fault == IB_FAULT_REHEARSAL) {
             continue;
         }
-        if (fc->code == PROBE_CODE_NONE ||
-            code < fc->code) { /* in the order of the codes: a device, a port, a pair */
-            fc->code = (uint8_t)code;
-            fc->code_theirs = (uint8_t)theirs;
+        if (fc->cause.code == PROBE_CODE_NONE ||
+            code < fc->cause.code) { /* in the order of the codes: a device, a port, a pair */
+            fc->cause.code = (uint8_t)code;
+            fc->cause.theirs = (uint8_t)theirs;
         }
     }
 }
@@ -128,8 +128,8 @@ void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
     if (status == R2_ERR_COMM || fc->nopath_since) {
         code_find(fc);
     }
-    fc->peer_code = fc->bye_code;
-    fc->by_peer = fc->peer_bye != FO_BYE_NONE && fc->nopath_since == 0;
+    fc->cause.peer_code = fc->bye.code;
+    fc->cause.by_peer = fc->bye.peer != FO_BYE_NONE && fc->nopath_since == 0;
     fc->error = status;
     va_start(ap, fmt);
     vsnprintf(fc->why, sizeof(fc->why), fmt, ap);
@@ -186,7 +186,7 @@ uint64_t fo_got_through(const struct fo_conn *fc)
 
 uint64_t fo_barren_since(const struct fo_conn *fc)
 {
-    return fo_got_through(fc) == fc->barren_at ? fc->barren_since : 0;
+    return fo_got_through(fc) == fc->barren.at ? fc->barren.since : 0;
 }
 
 /*
@@ -197,8 +197,8 @@ uint64_t fo_barren_since(const struct fo_conn *fc)
 static void bear(struct fo_conn *fc)
 {
     if (fc->nopath_since) {
-        fc->barren_since = waits(fc) ? fc->nopath_since : 0;
-        fc->barren_at = fo_got_through(fc);
+        fc->barren.since = waits(fc) ? fc->nopath_since : 0;
+        fc->barren.at = fo_got_through(fc);
     }
     fc->nopath_since = 0;
 }
@@ -222,7 +222,7 @@ bool fo_may_return(const struct fo_conn *fc, int p)
         (fp->fence.stage != IB_FENCE_HARD && fp->fence.stage != IB_FENCE_IDLE)) {
         return 0;
     }
-    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || fc->over) {
+    if (fc->error != R2_OK || fc->closing || fc->bye.peer || fc->quiet || fc->over) {
         return 0;
     }
     return fc->rx ||
@@ -362,7 +362,7 @@ static void check_policy(struct fo_conn *fc, const char *what)
 {
     int left = ib_conn_pairs(fc->conn, fc->conn->up);
 
-    if (fc->closing || fc->peer_bye) {
+    if (fc->closing || fc->bye.peer) {
         return;
     }
     if (!fo_cfg(fc)->failover) {
@@ -418,12 +418,12 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
     }
     fc->switches++;
     if (fc->rx && fc->conn->path[p].count.cqes) {
-        fc->barren_since = 0; /* something got through */
+        fc->barren.since = 0; /* something got through */
     }
     if (fc->conn->up == 0) {
         fc->nopath_since =
-            fc->barren_since && fo_got_through(fc) == fc->barren_at ? fc->barren_since : now;
-        fc->barren_since = 0;
+            fc->barren.since && fo_got_through(fc) == fc->barren.at ? fc->barren.since : now;
+        fc->barren.since = 0;
     }
     if (fc->rx && !r2_rule(R2_RULE_RECV_FENCE)) {
         fc->conn->path[p].open = 0; /* rule off: the ledger is sent without a fence */
@@ -432,7 +432,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
         ib_fence_begin(&fp->fence, fc->workers, now, is_waited_for(fc, p));
     }
     replan(fc, p);
-    if (is_bug(info) && !fc->closing && !fc->peer_bye && ++fc->bug_faults > 1) {
+    if (is_bug(info) && !fc->closing && !fc->bye.peer && ++fc->bug_faults > 1) {
         fo_fail(fc, R2_ERR_COMM, "a replay repeats what no other path can mend: %s", what);
     }
     check_policy(fc, what);
@@ -467,12 +467,12 @@ void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now)
 
 void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends)
 {
-    if (fc->conn->drained == mask && fc->drain_ends == ends) {
+    if (fc->conn->drained == mask && fc->drain.ends == ends) {
         return;
     }
     fc->conn->drained = mask;
-    fc->drain_ends = ends;
-    fc->drain_wait = 0;
+    fc->drain.ends = ends;
+    fc->drain.wait = 0;
     replan(fc, -1);
     fc->ops.kick(fc->ops.arg);
 }
@@ -482,11 +482,11 @@ static uint32_t drain_may_end(const struct fo_conn *fc)
 {
     const struct ib_conn *l = fc->conn;
 
-    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover ||
+    if (fc->error != R2_OK || fc->closing || fc->bye.peer || fc->quiet || !fo_cfg(fc)->failover ||
         !(l->up & ~l->drained)) {
         return 0;
     }
-    return l->up & l->drained & fc->drain_ends;
+    return l->up & l->drained & fc->drain.ends;
 }
 
 int fo_rehearse(struct fo_conn *fc, uint32_t paths)
@@ -521,7 +521,7 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
     if (!ib_send_reaches_all(fc->tx, l->up & ~l->drained)) {
         return UINT64_MAX;
     }
-    for (uint32_t m = l->up & l->drained & fc->drain_ends; m && (l->up & ~l->drained); m &= m - 1) {
+    for (uint32_t m = l->up & l->drained & fc->drain.ends; m && (l->up & ~l->drained); m &= m - 1) {
         int p = __builtin_ctz(m);
 
         if (ib_conn_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq.used == 0 &&
@@ -529,14 +529,14 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
             fo_fault(fc, p, &info);
         }
     }
-    left = l->up & l->drained & fc->drain_ends;
+    left = l->up & l->drained & fc->drain.ends;
     if (!left || !(l->up & ~l->drained) || ib_conn_pairs(l, l->up) <= fo_cfg(fc)->min_nics) {
         return UINT64_MAX;
     }
-    fc->drain_wait = fc->drain_wait == 0               ? DRAIN_STEP
-                     : 2 * fc->drain_wait < DRAIN_MOST ? 2 * fc->drain_wait
+    fc->drain.wait = fc->drain.wait == 0               ? DRAIN_STEP
+                     : 2 * fc->drain.wait < DRAIN_MOST ? 2 * fc->drain.wait
                                                        : DRAIN_MOST;
-    return now + fc->drain_wait;
+    return now + fc->drain.wait;
 }
 
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault)

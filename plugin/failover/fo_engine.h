@@ -72,29 +72,37 @@ struct fo_conn {
     struct fo_path path[IB_MAX_PATHS];
     uint32_t self, peer; /* numbers of the connection at either end */
     const char *label;   /* for logs: "send 3 n0/fab1 -> n1" */
-    enum fo_peer_bye peer_bye;
-    int closing;         /* our end is closed: faults are no evidence and need no report */
-    int quiet;           /* nothing is posted any more */
-    uint32_t drain_ends; /* S: drained paths whose incarnations may end */
-    uint64_t drain_wait; /* ns until they are checked again */
-    int over;            /* the queue pairs are going: no fence is begun or stepped any more */
-    uint64_t bye_total;  /* R: S had started all messages below when it closed */
-    uint64_t bye_at;     /* ns, when the peer's BYE came */
+    struct {
+        enum fo_peer_bye peer; /* what the peer's says of its end */
+        uint8_t code;   /* enum probe_code: what the peer announces, as long as @error is not set */
+        uint64_t total; /* R: S had started all messages below when it closed */
+        uint64_t at;    /* ns, when the peer's came */
+    } bye;
+    int closing; /* our end is closed: faults are no evidence and need no report */
+    int quiet;   /* nothing is posted any more */
+    struct {
+        uint32_t ends; /* drained paths whose incarnations may end */
+        uint64_t wait; /* ns until they are checked again */
+    } drain;           /* S */
+    int over;          /* the queue pairs are going: no fence is begun or stepped any more */
     uint64_t nopath_since;
-    uint64_t
-        barren_since; /* no path, or only lives on which nothing got through, since then (ns); 0 */
-    uint64_t barren_at;  /* ... S: as sack was then, R: as acked was; fo_barren_since() */
+    struct {
+        uint64_t since; /* no path, or only incarnations on which nothing got through, since then
+                           (ns); 0 */
+        uint64_t at;    /* ... S: as sack was then, R: as acked was; fo_barren_since() */
+    } barren;
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
     enum r2_status
         error; /* != R2_OK: the connection has ended; returned by every call from now on */
     char why[256];
-    uint8_t code; /* enum probe_code, with @error: what its paths have suffered says, by itself;
-                     NONE: nothing failed */
-    uint8_t code_theirs; /* ... and it is the peer's port or device */
-    uint8_t peer_code;   /* likewise: what the peer announced when it ended */
-    uint8_t by_peer;     /* with @error: it ended because the peer did, and had a path */
-    uint8_t bye_code; /* enum probe_code: what the peer announces, as long as @error is not set */
-    char last_fault[160]; /* of the path that went down last, for the reason when none is left */
+    struct {
+        uint8_t code;      /* enum probe_code: what its paths have suffered says, by itself; NONE:
+                              nothing      failed */
+        uint8_t theirs;    /* ... and it is the peer's port or device */
+        uint8_t peer_code; /* likewise: what the peer announced when it ended */
+        uint8_t by_peer;   /* it ended because the peer did, and had a path */
+    } cause;               /* with @error */
+    char last_fault[160];  /* of the path that went down last, for the reason when none is left */
     uint64_t switches;
 };
 

@@ -38,7 +38,7 @@ int fo_live_quarantine(struct fo_conn *fc, int p)
 
     if (fp->soft) {
         ib_recv_quarantine(fc->rx, p);
-        if (fp->peer_stopped || fc->peer_bye) {
+        if (fp->peer_stopped || fc->bye.peer) {
             ib_recv_quarantine_peer_stopped(fc->rx, p);
         }
     } else {

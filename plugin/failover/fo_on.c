@@ -91,19 +91,19 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
 
 void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
 {
-    int first = fc->peer_bye == FO_BYE_NONE;
+    int first = fc->bye.peer == FO_BYE_NONE;
     int abort = (m->flags & FO_FLAG_ABORT) != 0;
 
-    fc->peer_bye = abort ? FO_BYE_ABORT : FO_BYE_ORDERLY;
-    fc->bye_code = (uint8_t)(abort && m->inc < PROBE_CODES ? m->inc : PROBE_CODE_NONE);
+    fc->bye.peer = abort ? FO_BYE_ABORT : FO_BYE_ORDERLY;
+    fc->bye.code = (uint8_t)(abort && m->inc < PROBE_CODES ? m->inc : PROBE_CODE_NONE);
     if (first) {
-        fc->bye_at = now;
+        fc->bye.at = now;
     }
     if (fc->tx) {
         ib_send_acked(fc->tx, m->acked);
         ib_send_ledger(fc->tx, m->base, m->mask, m->n);
         if (fc->tx->sposted > fc->tx->sack && (abort || fc->tx->unmatched > m->acked)) {
-            fo_fail_peer(fc, fc->bye_at, "the receiver closed its end before it had everything");
+            fo_fail_peer(fc, fc->bye.at, "the receiver closed its end before it had everything");
         }
         for (int p = 0; p < fc->conn->npaths; p++) {
             ib_send_soft_over(
@@ -111,7 +111,7 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
                 p); /* R has what it will ever take: nothing of ours can reach it (P19, P25) */
         }
     } else {
-        fc->bye_total = abort ? 0 : m->acked;
+        fc->bye.total = abort ? 0 : m->acked;
         for (int p = 0; p < fc->conn->npaths; p++) {
             if (fc->path[p].quarantine_until == UINT64_MAX) {
                 fo_sender_gone(fc, p, now);
@@ -126,17 +126,17 @@ void fo_check_bye(struct fo_conn *fc, int more)
 {
     const struct r2_ledger *g = &fc->rx->ledger;
 
-    if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more &&
-        g->acked >= fc->bye_total) {
-        fo_fail_peer(fc, fc->bye_at,
-                     fc->peer_bye == FO_BYE_ABORT ? "the sender aborted"
+    if (fc->bye.peer != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more &&
+        g->acked >= fc->bye.total) {
+        fo_fail_peer(fc, fc->bye.at,
+                     fc->bye.peer == FO_BYE_ABORT ? "the sender aborted"
                                                   : "the sender closed its end");
     }
 }
 
 void fo_on_gone(struct fo_conn *fc, const char *what)
 {
-    if (fc->peer_bye || fc->closing) {
+    if (fc->bye.peer || fc->closing) {
         return;
     }
     fo_fail_peer(fc, ib_conn_now(fc->conn), what);

@@ -98,7 +98,7 @@ static void removal_bounds_quarantine(struct fo_conn *fc, int p, uint64_t now)
 
 static enum ib_send_close how_closed(const struct fo_conn *fc, int p)
 {
-    if (!fc->path[p].soft || fc->peer_bye) {
+    if (!fc->path[p].soft || fc->bye.peer) {
         return IB_SEND_CLOSE_HARD;
     }
     return fc->path[p].fence.flushed ? IB_SEND_CLOSE_FLUSHED : IB_SEND_CLOSE_SOFT;
@@ -109,7 +109,7 @@ void fo_sender_gone(struct fo_conn *fc, int p, uint64_t now)
     struct fo_path *fp = &fc->path[p];
 
     fo_peer_stopped(fc, p, now);
-    if (fc->peer_bye == FO_BYE_ORDERLY) {
+    if (fc->bye.peer == FO_BYE_ORDERLY) {
         fp->quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms);
     } else if (!fp->settled) {
         fp->settled = fp->peer_soft = 1;
@@ -141,7 +141,7 @@ static void on_fence_done(struct fo_conn *fc, int p, enum ib_fence_stage stage, 
     held = fo_live_quarantine(fc, p);
     if (fp->soft) {
         fp->quarantine_until = UINT64_MAX;
-        if (fc->peer_bye) {
+        if (fc->bye.peer) {
             fo_sender_gone(fc, p, now);
         }
         removal_bounds_quarantine(fc, p, now);
@@ -184,7 +184,7 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
     if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD &&
         (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
         end_quarantine(fc, p, "the queue pair is quiet after all");
-        if (fc->tx && fp->settled && !fc->closing && !fc->peer_bye) {
+        if (fc->tx && fp->settled && !fc->closing && !fc->bye.peer) {
             fo_send_settled(fc, p); /* R's quarantine waits for a hard fence of ours */
         }
         return UINT64_MAX;
@@ -216,7 +216,7 @@ static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
     enum ib_nic_state nic = ib_nic_state_get(&fc->conn->nics->nic[fc->conn->path[p].nic]);
 
     if (fo_cfg(fc)->failback == R2_FAILBACK_NEVER || nic == IB_NIC_FATAL || nic == IB_NIC_GONE ||
-        fc->closing || fc->peer_bye) {
+        fc->closing || fc->bye.peer) {
         return UINT64_MAX; /* nothing returns */
     }
     ib_fence_step(&fp->fence, fc->workers, now, now);
@@ -293,7 +293,7 @@ static uint64_t notify(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
 
-    if (fc->closing || fc->peer_bye || !unanswered(fc, p)) {
+    if (fc->closing || fc->bye.peer || !unanswered(fc, p)) {
         return UINT64_MAX;
     }
     if (fc->quiet && fp->why.fault == IB_FAULT_CLOSE && !fp->peer_stopped) {
@@ -352,7 +352,7 @@ static void fence_after_bye(struct fo_conn *fc, uint64_t now)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
 
-    if (r2_elapsed(now, fc->bye_at) < R2_MS(fo_cfg(fc)->t_fence_ms)) {
+    if (r2_elapsed(now, fc->bye.at) < R2_MS(fo_cfg(fc)->t_fence_ms)) {
         return;
     }
     for (int p = 0; p < fc->conn->npaths; p++) {
@@ -381,13 +381,13 @@ static int stuck(const struct fo_conn *fc, int p)
 static uint64_t step_unfinished(struct fo_conn *fc, uint64_t now)
 {
     const struct r2_ledger *g = &fc->rx->ledger;
-    uint64_t until = fc->bye_at + R2_MS(fo_cfg(fc)->t_give_up_ms);
+    uint64_t until = fc->bye.at + R2_MS(fo_cfg(fc)->t_give_up_ms);
     int open = 0;
 
-    if (g->acked < fc->bye_total) {
+    if (g->acked < fc->bye.total) {
         ib_recv_progress(fc->rx); /* NCCL may not be calling */
     }
-    if (g->acked >= fc->bye_total) {
+    if (g->acked >= fc->bye.total) {
         fo_check_bye(fc, 0);
         return UINT64_MAX;
     }
@@ -422,10 +422,10 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
 {
     uint64_t limit = R2_MS(fo_cfg(fc)->t_give_up_ms), next = UINT64_MAX;
 
-    if (fc->rx && fc->peer_bye == FO_BYE_ORDERLY && fc->error == R2_OK && !fc->closing) {
+    if (fc->rx && fc->bye.peer == FO_BYE_ORDERLY && fc->error == R2_OK && !fc->closing) {
         return step_unfinished(fc, now);
     }
-    if (fc->error != R2_OK || fc->closing || fc->peer_bye) {
+    if (fc->error != R2_OK || fc->closing || fc->bye.peer) {
         return next;
     }
     if (fc->nopath_since) {
@@ -478,7 +478,7 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
     if (fc->tx && (fc->conn->up & fc->conn->drained)) {
         next = r2_earlier(next, fo_step_drained(fc, now));
     }
-    if (fc->peer_bye && fc->tx && !fc->closing) {
+    if (fc->bye.peer && fc->tx && !fc->closing) {
         fence_after_bye(fc, now);
         next = r2_earlier(next,
                           ib_send_idle(fc->tx) ? UINT64_MAX : now + R2_MS(fo_cfg(fc)->t_fence_ms));

@@ -42,7 +42,7 @@ void r2_close_move(struct r2_comm *c, enum r2_close to)
         [R2_CLOSE_OPEN] = {[R2_CLOSE_BYE] = 1, [R2_CLOSE_DESTROY] = 1},
         [R2_CLOSE_BYE] = {[R2_CLOSE_DESTROY] = 1},
     };
-    enum r2_close from = (enum r2_close)atomic_load_explicit(&c->close, memory_order_relaxed);
+    enum r2_close from = (enum r2_close)atomic_load_explicit(&c->state.close, memory_order_relaxed);
 
     if (!legal[from][to]) {
         R2_WARN("%s close cannot go from %s to %s", c->label, r2_close_name(from),
@@ -50,7 +50,8 @@ void r2_close_move(struct r2_comm *c, enum r2_close to)
         return;
     }
     R2_TRACE("%s close %s -> %s", c->label, r2_close_name(from), r2_close_name(to));
-    atomic_store_explicit(&c->close, to, memory_order_relaxed); /* the gate orders what it means */
+    atomic_store_explicit(&c->state.close, to,
+                          memory_order_relaxed); /* the gate orders what it means */
 }
 
 static void send_bye(struct r2_comm *c, int abort)
@@ -111,7 +112,7 @@ static bool is_quiet(struct r2_comm *c)
  */
 uint64_t r2_close_notify(struct r2_comm *c, uint64_t now)
 {
-    if (c->end->abort || c->fo.error == R2_OK || c->fo.peer_bye != FO_BYE_NONE || c->end->bye_ok) {
+    if (c->end->abort || c->fo.error == R2_OK || c->fo.bye.peer != FO_BYE_NONE || c->end->bye_ok) {
         return UINT64_MAX;
     }
     if (c->end->ended_at == 0) {
@@ -219,7 +220,7 @@ static int over(const struct r2_comm *c, uint64_t now)
     /* Once S has sent BYE it waits for nothing but BYE_OK, which strangers get, too; and it may
      * have forgotten us. */
     if (c->end->bye_ok ||
-        (!c->is_send && (c->fo.peer_bye != FO_BYE_NONE || !r2_rule(R2_RULE_TOMBSTONE)))) {
+        (!c->is_send && (c->fo.bye.peer != FO_BYE_NONE || !r2_rule(R2_RULE_TOMBSTONE)))) {
         return 1;
     }
     return !c->inst->oob->ops->peer_is_up(c->peer->oob) &&
@@ -232,7 +233,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
 
     c->fo.closing = 1;
     r2_reconnect_stop(c);
-    if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
+    if (atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_BYE) {
         next = fo_step(&c->fo, now);
         if (!over(c, now)) {
             return r2_earlier(next, send_again(c, now));

@@ -88,8 +88,8 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
         char line[PROBE_LINE_SIZE];
 
         probe_line_full(line, &(struct probe_line){.code = PROBE_CODE_C01,
-                                                   .host = inst->host,
-                                                   .job = inst->job,
+                                                   .host = inst->self.host,
+                                                   .job = inst->self.job,
                                                    .how = "option",
                                                    .fate = PROBE_FATE_ENDS});
         R2_WARN("%s", line);
@@ -221,7 +221,8 @@ static struct r2_comm *attempt_take(struct r2_inst *inst, int dev, const struct 
         c = NULL;
     }
     if (c) {
-        *setup = atomic_load_explicit(&c->setup, memory_order_acquire); /* pairs with setup_move */
+        *setup =
+            atomic_load_explicit(&c->state.setup, memory_order_acquire); /* pairs with setup_move */
         c->start->given = *setup >= R2_SETUP_DONE;
     }
     pthread_mutex_unlock(&inst->lock);
@@ -258,7 +259,7 @@ enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, vo
         return R2_OK;
     case R2_SETUP_FAILED:
         status = c->fo.error;
-        if (c->fo.code != PROBE_CODE_NONE) {
+        if (c->fo.cause.code != PROBE_CODE_NONE) {
             report_error(c); /* also what was found */
         }
         r2_gate_visit(&c->gate); /* keeps the comm until the last word about it is said */
@@ -346,8 +347,8 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
         r2_gate_leave(&c->gate);
         return report_error(c);
     }
-    if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
-        fo_fail_peer(&c->fo, c->fo.bye_at, "the receiver has closed its end");
+    if (__builtin_expect(c->fo.bye.peer != FO_BYE_NONE, 0)) {
+        fo_fail_peer(&c->fo, c->fo.bye.at, "the receiver has closed its end");
         r2_gate_leave(&c->gate);
         return report_error(c);
     }
@@ -355,7 +356,7 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
     if (m) {
         *req = make_req(c, R2_REQ_SEND, m->seq, 1);
         (*req)->sent = m;
-        if (__builtin_expect(--c->untimed == 0, 0)) {
+        if (__builtin_expect(--c->timed.left == 0, 0)) {
             r2_latency_begin(c, *req, m);
         }
     }
@@ -395,7 +396,7 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
     } else {
         ib_recv_progress(c->rx);
     }
-    if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
+    if (__builtin_expect(c->fo.bye.peer != FO_BYE_NONE, 0)) {
         fo_check_bye(&c->fo, *req == NULL);
     }
     r2_gate_leave(&c->gate);
@@ -472,7 +473,7 @@ static inline __attribute__((always_inline)) int test_recv(struct r2_comm *c,
 {
     ib_recv_progress(c->rx);
     if (req->seq != c->rx->ledger.rdone || !ib_recv_done(c->rx, req->seq, req->n, sizes)) {
-        if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
+        if (__builtin_expect(c->fo.bye.peer != FO_BYE_NONE, 0)) {
             fo_check_bye(&c->fo, 0);
         }
         return 0;
@@ -620,7 +621,7 @@ void r2_net_close(struct r2_comm *c)
 
 uint64_t r2_net_step_attempt(struct r2_comm *c, uint64_t now)
 {
-    int setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
+    int setup = atomic_load_explicit(&c->state.setup, memory_order_relaxed);
     uint64_t limit = c->start->over_at + R2_MS(c->inst->cfg.t_connect_ms);
     bool left;
 

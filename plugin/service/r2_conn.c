@@ -50,7 +50,7 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
     c->dev = dev;
     r2_gate_init(&c->gate);
     c->prof = r2_prof_new(&inst->cfg);
-    c->latency = is_send ? r2_latency_new(&inst->cfg) : NULL;
+    c->timed.sample = is_send ? r2_latency_new(&inst->cfg) : NULL;
     c->conn.nics = &inst->nics;
     c->conn.cfg = &inst->cfg;
     c->conn.rq_depth = (uint32_t)inst->cfg.rq_depth;
@@ -60,7 +60,7 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
     c->conn.wake_arg = c;
     r2_comm_enter(c);
     c->conn.conn_id = c->id;
-    c->untimed = r2_latency_first(c->latency, c->id);
+    c->timed.left = r2_latency_first(c->timed.sample, c->id);
     snprintf(c->label, sizeof(c->label), "%s %u", is_send ? "send" : "recv", c->id);
     return c;
 }
@@ -82,7 +82,7 @@ void r2_comm_free(struct r2_comm *c)
     ib_flush_free(c->flush.lane);
     free(c->flush.req);
     free(c->prof);
-    free(c->latency);
+    free(c->timed.sample);
     fo_conn_free(&c->fo);
     free(c->tx);
     free(c->rx);

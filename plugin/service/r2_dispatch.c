@@ -60,7 +60,7 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
 {
     switch (type) {
     case FO_MSG_DOWN:
-        if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
+        if (atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_BYE) {
             c->repeat.at = 0; /* the tombstone answers with its final ledger (P26) */
             r2_comm_kick(c);
         }
@@ -123,7 +123,7 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
 static bool is_addressed(const struct r2_comm *c, const struct r2_peer *peer, uint32_t src)
 {
     return c && c->peer == peer && (c->fo.peer == 0 || c->fo.peer == src || src == 0) &&
-           atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_FAILED;
+           atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_FAILED;
 }
 
 static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const union fo_body *b,
@@ -149,7 +149,7 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
         return;
     }
     r2_comm_visit(c);
-    setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
+    setup = atomic_load_explicit(&c->state.setup, memory_order_relaxed);
     if (setup < R2_SETUP_DONE || type == FO_MSG_CONF) {
         setup_record(c, type, b);
     } else if (setup == R2_SETUP_DONE && type >= FO_MSG_DOWN) {
@@ -173,7 +173,7 @@ static void nic_down(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     peer->down.dead_gen[m->nic] = m->gen;
     for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
         r2_comm_visit(c);
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE) {
             fo_on_peer_nic_down(&c->fo, m->nic, m->gen);
         }
         r2_comm_unvisit(c);
@@ -193,7 +193,7 @@ static void other_version(struct r2_inst *inst, struct r2_peer *peer, unsigned v
         R2_WARN("%s: %s", inst->oob->ops->peer_str(peer->oob), why);
     }
     for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) < R2_SETUP_DONE) {
             r2_comm_visit(c);
             r2_setup_fail(c, "%s", why);
             r2_comm_unvisit(c);

@@ -185,7 +185,7 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
 
-    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+    for (struct r2_peer *p = inst->index.peers; p; p = p->next) {
         next = r2_earlier(next, send_nics(inst, p, now));
         next = r2_earlier(next, r2_drain_send(inst, p, now));
         next = r2_earlier(next, r2_gossip_send(inst, p, now));
@@ -202,9 +202,9 @@ static bool is_missed(struct r2_inst *inst, const struct r2_peer *peer)
     int missed = 0;
 
     for (struct r2_comm *c = peer->comms; c && !missed; c = c->list.peer_next) {
-        if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+        if (atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN) {
             r2_comm_visit(c);
-            missed = !c->fo.peer_bye && c->fo.error == R2_OK;
+            missed = !c->fo.bye.peer && c->fo.error == R2_OK;
             r2_comm_unvisit(c);
         }
     }
@@ -245,10 +245,10 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
     for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
         r2_comm_visit(c);
         c->end->bye_ok = 1; /* nobody is left to answer */
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE) {
             fo_on_gone(&c->fo, what);
-        } else if (atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
-            c->fo.code = PROBE_CODE_P01;
+        } else if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) < R2_SETUP_DONE) {
+            c->fo.cause.code = PROBE_CODE_P01;
             r2_setup_fail(c, "%s", what);
         }
         r2_comm_unvisit(c);

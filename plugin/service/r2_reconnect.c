@@ -62,8 +62,8 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
 /* Nothing begins or goes on any more: what is open is put away by close. */
 static int ended(const struct r2_comm *c)
 {
-    return atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN ||
-           c->fo.error != R2_OK || c->fo.quiet || c->fo.peer_bye != FO_BYE_NONE;
+    return atomic_load_explicit(&c->state.close, memory_order_relaxed) != R2_CLOSE_OPEN ||
+           c->fo.error != R2_OK || c->fo.quiet || c->fo.bye.peer != FO_BYE_NONE;
 }
 
 /* --- words --- */

@@ -121,7 +121,7 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
         return reg_failed(c, addr, len, type, strerror(ENOMEM));
     }
     nics = nic_mask(c);
-    *out = ib_mr_get(c->inst->mrs, addr, len, type, offset, fd, nics);
+    *out = ib_mr_get(c->inst->mem.mrs, addr, len, type, offset, fd, nics);
     if (*out == NULL) {
         free(fresh);
         return reg_failed(c, addr, len, type, strerror(errno));
@@ -287,7 +287,7 @@ static void keep(const struct halting *h, struct ib_mr *mr)
     struct r2_comm *c = h->c;
     const struct ib_nic *nic = &c->inst->nics.nic[c->conn.path[__builtin_ctz(h->late)].nic];
 
-    ib_mr_keep(c->inst->mrs, mr);
+    ib_mr_keep(c->inst->mem.mrs, mr);
     R2_WARN(
         "%s: aborted, and a queue pair on NIC %s could not be stopped: %zu bytes at %p stay registered",
         c->label, nic->name, mr->len, (void *)mr->addr);
@@ -337,7 +337,7 @@ static int abort_user(struct r2_comm *c, const struct ib_mr *mr)
 {
     int used;
 
-    if (atomic_load_explicit(&c->setup, memory_order_acquire) != R2_SETUP_DONE) {
+    if (atomic_load_explicit(&c->state.setup, memory_order_acquire) != R2_SETUP_DONE) {
         return 0; /* pairs with setup_move */
     }
     r2_gate_visit(&c->gate);
@@ -398,7 +398,7 @@ static int abort_users(struct r2_inst *inst, struct ib_mr *mr)
     }
     late = n > 0 ? wait_for_halt(inst, list, n) : NULL;
     if (n < 0) { /* who could not be waited for may use it still */
-        ib_mr_keep(inst->mrs, mr);
+        ib_mr_keep(inst->mem.mrs, mr);
         R2_WARN("%zu bytes at %p stay registered: %s", mr->len, (void *)mr->addr, strerror(ENOMEM));
         r2_log_flush();
     } else if (late) {
@@ -418,12 +418,12 @@ static int abort_users(struct r2_inst *inst, struct ib_mr *mr)
  */
 static enum r2_status release_other(struct r2_comm *c, struct ib_mr *mr)
 {
-    int last = ib_mr_last(c->inst->mrs, mr);
+    int last = ib_mr_last(c->inst->mem.mrs, mr);
 
     if (last > 0 && abort_users(c->inst, mr)) {
         return R2_OK;
     }
-    if (last >= 0 && ib_mr_put_known(c->inst->mrs, mr) == 0) {
+    if (last >= 0 && ib_mr_put_known(c->inst->mem.mrs, mr) == 0) {
         return R2_OK;
     }
     R2_WARN("%s: %p is to be released and is no registration", c->label, (void *)mr);
@@ -462,7 +462,7 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
     if (used && wait_for_halt(c->inst, &halt, 1)) {
         keep(&halt, mr);
     } else {
-        ib_mr_put(c->inst->mrs, mr);
+        ib_mr_put(c->inst->mem.mrs, mr);
     }
     if (gone) {
         ib_mr_unpin(mr);

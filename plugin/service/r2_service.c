@@ -58,8 +58,8 @@ static void step_comm(struct r2_comm *c, uint64_t now)
 
     r2_comm_visit(c);
     r2_report_comm(c); /* as NCCL's thread has left it */
-    setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
-    if (atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+    setup = atomic_load_explicit(&c->state.setup, memory_order_relaxed);
+    if (atomic_load_explicit(&c->state.close, memory_order_relaxed) != R2_CLOSE_OPEN) {
         next = r2_close_step(c, now);
         if (next == 0) {
             return;
@@ -75,7 +75,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
             next = r2_earlier(next, r2_close_notify(c, now));
         }
     }
-    r2_timer_set(&c->inst->due, &c->list.due, next);
+    r2_timer_set(&c->inst->steps.due, &c->list.due, next);
     r2_host_share_comm(c);
     r2_balance_comm(c);
     r2_report_comm(c);
@@ -89,7 +89,7 @@ static void step_due(struct r2_inst *inst, uint64_t now)
     struct r2_comm *first = NULL, **last = &first, *next;
     struct r2_timer *t;
 
-    while ((t = r2_timers_take(&inst->due, now)) != NULL) {
+    while ((t = r2_timers_take(&inst->steps.due, now)) != NULL) {
         *last = (struct r2_comm *)((char *)t - offsetof(struct r2_comm, list.due));
         last = &(*last)->list.due_next;
     }
@@ -150,7 +150,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     inst->share.rung = 0;
     next = r2_earlier(next, r2_port_monitor_step(inst, now));
     next = r2_earlier(next, r2_peers_step(inst, now));
-    next = r2_earlier(next, r2_timers_next(&inst->due));
+    next = r2_earlier(next, r2_timers_next(&inst->steps.due));
     next = r2_earlier(next, r2_report_step(inst, now, look));
     r2_log_flush();
     return r2_earlier(next, oob_next);
@@ -267,9 +267,9 @@ static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
     inst->cfg = *p->cfg;
     inst->ports.polls = 1; /* the first connection reads anew what was read at init */
     inst->service.wake_fd = -1;
-    snprintf(inst->host, sizeof(inst->host), "%s", p->host ? p->host : "?");
+    snprintf(inst->self.host, sizeof(inst->self.host), "%s", p->host ? p->host : "?");
     if (p->job && p->job->id[0]) {
-        snprintf(inst->job, sizeof(inst->job), "%s:%s", p->job->scheduler, p->job->id);
+        snprintf(inst->self.job, sizeof(inst->self.job), "%s:%s", p->job->scheduler, p->job->id);
     }
     snprintf(inst->share.run_dir, sizeof(inst->share.run_dir), "%s",
              p->run_dir && strlen(p->run_dir) < sizeof(inst->share.run_dir) ? p->run_dir : "");
@@ -281,12 +281,12 @@ static void ways_open(struct r2_inst *inst)
 {
     char why[600];
 
-    inst->digest = r2_config_digest(&inst->cfg);
+    inst->self.digest = r2_config_digest(&inst->cfg);
     if (ib_ways_load(&inst->ways, inst->cfg.ways, why, sizeof(why)) != 0) {
         R2_WARN("%s", why);
     }
     if (inst->ways.rules) {
-        inst->digest = (inst->digest ^ ib_ways_digest(&inst->ways)) * R2_FNV_PRIME;
+        inst->self.digest = (inst->self.digest ^ ib_ways_digest(&inst->ways)) * R2_FNV_PRIME;
         R2_INFO("ways by NCCL_R2_WAYS=%s: rules: %u, digest %08x", inst->cfg.ways, inst->ways.rules,
                 ib_ways_digest(&inst->ways));
     }
@@ -308,7 +308,7 @@ static int modules_open(struct r2_inst *inst)
 static void modules_close(struct r2_inst *inst)
 {
     r2_gossip_close(inst);
-    free(inst->hang);
+    free(inst->diagnosis.hang);
     free(inst->slow);
     free(inst->diagnosis.verdicts);
     free(inst->drain.failback);
@@ -324,11 +324,11 @@ static void modules_close(struct r2_inst *inst)
 static void bounce_open(struct r2_inst *inst, const struct r2_inst_params *p)
 {
     if (inst->cfg.relay != R2_VIA_NONE && p->copy) {
-        inst->relay = r2_relay_open(inst, p->topo, p->copy, p->copy_arg);
+        inst->mem.relay = r2_relay_open(inst, p->topo, p->copy, p->copy_arg);
     }
-    inst->reach = r2_reach_create(inst, p->copy, p->copy_arg, p->copy_open);
-    if (inst->reach) {
-        ib_mr_cache_reaches_set(inst->mrs, r2_reach_check, inst->reach);
+    inst->mem.reach = r2_reach_create(inst, p->copy, p->copy_arg, p->copy_open);
+    if (inst->mem.reach) {
+        ib_mr_cache_reaches_set(inst->mem.mrs, r2_reach_check, inst->mem.reach);
     }
 }
 
@@ -355,9 +355,9 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         return NULL;
     }
     params_take(inst, p);
-    inst->subscribers = subscribers;
-    inst->post = r2_peer_post;
-    inst->deliver = deliver;
+    inst->above.subscribers = subscribers;
+    inst->above.post = r2_peer_post;
+    inst->above.deliver = deliver;
     r2_gate_setup(inst->env.threads);
     if (ib_nics_open(&inst->nics, &inst->v, &inst->cfg, why, why_len) != 0) {
         goto err_inst;
@@ -365,8 +365,8 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     ways_open(inst);
     inst->nics.ways = &inst->ways;
     inst->jobs.workers = ib_workers_create(&inst->env, inst->nics.device_count, r2_inst_wake, inst);
-    inst->mrs = ib_mr_cache_create(&inst->nics, inst->env.threads);
-    if (inst->jobs.workers == NULL || inst->mrs == NULL) {
+    inst->mem.mrs = ib_mr_cache_create(&inst->nics, inst->env.threads);
+    if (inst->jobs.workers == NULL || inst->mem.mrs == NULL) {
         snprintf(why, why_len, "workers: %s", strerror(errno));
         goto err_workers;
     }
@@ -399,10 +399,10 @@ err_registry:
     r2_host_share_close(inst);
     inst->oob->ops->destroy(inst->oob);
 err_workers:
-    r2_relay_close(inst->relay);
-    r2_reach_destroy(inst->reach);
-    if (inst->mrs) {
-        ib_mr_cache_destroy(inst->mrs, 0); /* nothing was registered */
+    r2_relay_close(inst->mem.relay);
+    r2_reach_destroy(inst->mem.reach);
+    if (inst->mem.mrs) {
+        ib_mr_cache_destroy(inst->mem.mrs, 0); /* nothing was registered */
     }
     if (inst->jobs.workers) {
         ib_workers_destroy(inst->jobs.workers, 0);
@@ -432,7 +432,7 @@ static void send_last_bye(struct r2_comm *c, uint64_t limit_ns)
     if (inside && c->rx && !c->fo.over) {
         ib_recv_progress(c->rx);
     }
-    if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+    if (atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN) {
         c->end->abort = 1;
     }
     if (inside) {
@@ -450,7 +450,7 @@ static void send_goodbye(struct r2_inst *inst, uint64_t until)
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         uint64_t now = r2_now(inst);
 
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE ||
             c->end->bye_ok) {
             continue;
         }
@@ -558,11 +558,11 @@ void r2_inst_destroy(struct r2_inst *inst)
     r2_pairs_free(inst, still_running);
     r2_loopbacks_free(inst, still_running);
     r2_inband_close(inst, still_running);
-    left = inst->pairs;
-    inst->pairs =
+    left = inst->index.pairs;
+    inst->index.pairs =
         NULL; /* the last connection of a peer would have its pairs taken down by a worker */
     comms_free(inst, still_running);
-    inst->pairs = left;
+    inst->index.pairs = left;
     inst->oob->ops->destroy(inst->oob);
     r2_report_free(inst);
     r2_host_share_close(inst);
@@ -572,21 +572,21 @@ void r2_inst_destroy(struct r2_inst *inst)
         r2_log_flush();
         return;
     }
-    r2_relay_close(inst->relay);
-    if (ib_mr_cache_destroy(inst->mrs,
+    r2_relay_close(inst->mem.relay);
+    if (ib_mr_cache_destroy(inst->mem.mrs,
                             limit)) { /* a driver has a registration in hand: it may come back */
         r2_log_flush();
         return;
     }
     modules_close(inst);
-    r2_reach_destroy(inst->reach);
+    r2_reach_destroy(inst->mem.reach);
     ib_nics_close(&inst->nics);
     ib_ways_free(&inst->ways);
     for (int i = 0; i < R2_COMM_BUCKETS; i++) {
-        while (inst->listens[i]) {
-            struct r2_listen *l = inst->listens[i];
+        while (inst->comms.listen[i]) {
+            struct r2_listen *l = inst->comms.listen[i];
 
-            inst->listens[i] = l->next;
+            inst->comms.listen[i] = l->next;
             free(l);
         }
     }

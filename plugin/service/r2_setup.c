@@ -45,7 +45,7 @@ const char *r2_setup_name(enum r2_setup s)
 
 static enum r2_setup setup_of(const struct r2_comm *c)
 {
-    return (enum r2_setup)atomic_load_explicit(&c->setup, memory_order_relaxed);
+    return (enum r2_setup)atomic_load_explicit(&c->state.setup, memory_order_relaxed);
 }
 
 /* The only writer of the set-up state. Row: from. FAILED may follow every state before DONE. */
@@ -71,7 +71,7 @@ static void setup_move(struct r2_comm *c, enum r2_setup to)
     c->repeat.at = 0;
     c->repeat.interval = R2_MS(c->inst->cfg.t_repeat_ms);
     c->start->over_at = to >= R2_SETUP_DONE ? r2_now(c->inst) : 0;
-    atomic_store_explicit(&c->setup, to,
+    atomic_store_explicit(&c->state.setup, to,
                           memory_order_release); /* pairs with the acquire in connect */
 }
 
@@ -135,7 +135,7 @@ static void make_label(struct r2_comm *c, const char *peer_host)
     snprintf(c->far.host, sizeof(c->far.host), "%s", peer_host);
     r2_gossip_join(c->inst, c->peer, peer_host);
     snprintf(c->label, sizeof(c->label), "%s %u %s/%.24s %s %.40s", c->is_send ? "send" : "recv",
-             c->id, c->inst->host, c->inst->nics.nic[c->dev].name, c->is_send ? "->" : "<-",
+             c->id, c->inst->self.host, c->inst->nics.nic[c->dev].name, c->is_send ? "->" : "<-",
              peer_host);
 }
 
@@ -212,11 +212,11 @@ static void open_paths(struct r2_comm *c, unsigned up)
 /* Of the first host that differs: where one does, mostly many do. */
 static void check_digest(struct r2_comm *c, uint32_t digest)
 {
-    if (digest != c->inst->digest && !c->inst->logged.policy) {
+    if (digest != c->inst->self.digest && !c->inst->logged.policy) {
         c->inst->logged.policy = 1;
         R2_WARN(
             "%s: the policy at the other end differs from this host's (digest %08x, here %08x), and perhaps that of other hosts; r2_config --diff on both says in what%s",
-            c->label, digest, c->inst->digest,
+            c->label, digest, c->inst->self.digest,
             c->inst->ways.rules ? ", unless it is what stands in the file of NCCL_R2_WAYS" : "");
     }
 }
@@ -232,10 +232,10 @@ static void send_req(struct r2_comm *c)
     b.req.listen = c->start->listen_id;
     b.req.dev = (uint8_t)c->dev;
     b.req.qps = (uint8_t)c->inst->cfg.ib_qps;
-    b.req.digest = c->inst->digest;
+    b.req.digest = c->inst->self.digest;
     b.req.nnics = (uint8_t)r2_setup_nics(c->inst, c->dev, b.req.nic);
     b.req.traffic_class = c->conn.traffic_class;
-    snprintf(b.req.host, sizeof(b.req.host), "%s", c->inst->host);
+    snprintf(b.req.host, sizeof(b.req.host), "%s", c->inst->self.host);
     r2_peer_emit(c->inst, c->peer, FO_MSG_REQ, &b);
 }
 
@@ -408,8 +408,8 @@ static void make_rep(struct r2_comm *c)
     m->dev = (uint8_t)c->dev;
     m->npaths = (uint8_t)c->conn.npaths;
     m->rq_depth = (uint16_t)c->conn.rq_depth;
-    m->digest = c->inst->digest;
-    snprintf(m->host, sizeof(m->host), "%s", c->inst->host);
+    m->digest = c->inst->self.digest;
+    snprintf(m->host, sizeof(m->host), "%s", c->inst->self.host);
     for (int p = 0; p < c->conn.npaths; p++) {
         const struct ib_path *path = &c->conn.path[p];
 
@@ -436,7 +436,7 @@ static void send_ready(struct r2_comm *c)
 void r2_setup_on_channel(struct r2_comm *c)
 {
     if (!c->is_send && setup_of(c) == R2_SETUP_DONE && IB_RLX_GET(c->rx->count.messages) == 0 &&
-        atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+        atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN) {
         send_ready(c);
     }
 }

@@ -12,15 +12,15 @@
 #include "base/r2_json.h"
 #include "base/r2_rundir.h"
 
-const struct r2_event r2_event_empty = {.wc_status = -1,
-                                        .vendor_err = -1,
-                                        .err = -1,
+const struct r2_event r2_event_empty = {.error.wc_status = -1,
+                                        .error.vendor_err = -1,
+                                        .error.err = -1,
                                         .detected_us = -1,
                                         .stall_us = -1,
                                         .replayed_bytes = -1,
                                         .connections = -1,
-                                        .capacity_all = -1,
-                                        .capacity_up = -1,
+                                        .capacity.all = -1,
+                                        .capacity.up = -1,
                                         .confidence = -1};
 
 const char *r2_event_kind_name(unsigned kind)
@@ -104,33 +104,33 @@ static void put_cause(struct r2_json *j, const struct r2_event *e)
     r2_json_open(j, "cause", '{');
     r2_json_text(j, "how", e->how);
     put_text(j, "detail", e->detail);
-    put_known(j, "wc_status", e->wc_status);
-    put_known(j, "vendor_err", e->vendor_err);
-    put_known(j, "errno", e->err);
+    put_known(j, "wc_status", e->error.wc_status);
+    put_known(j, "vendor_err", e->error.vendor_err);
+    put_known(j, "errno", e->error.err);
     r2_json_close(j, '}');
 }
 
 static void put_revises(struct r2_json *j, const struct r2_event *e)
 {
-    if (e->revises == NULL) {
+    if (e->revises.code == NULL) {
         return;
     }
     r2_json_open(j, "revises", '{');
-    r2_json_text(j, "code", e->revises);
-    if (e->revises_seq) {
-        r2_json_uint(j, "seq", e->revises_seq);
+    r2_json_text(j, "code", e->revises.code);
+    if (e->revises.seq) {
+        r2_json_uint(j, "seq", e->revises.seq);
     }
     r2_json_close(j, '}');
 }
 
 static void put_counters(struct r2_json *j, const struct r2_event *e)
 {
-    if (e->n_counters == 0) {
+    if (e->counters.n == 0) {
         return;
     }
     r2_json_open(j, "counters_delta", '{');
-    for (int i = 0; i < e->n_counters; i++) {
-        r2_json_uint(j, e->counter[i], e->counter_by[i]);
+    for (int i = 0; i < e->counters.n; i++) {
+        r2_json_uint(j, e->counters.name[i], e->counters.by[i]);
     }
     r2_json_close(j, '}');
 }
@@ -141,10 +141,10 @@ static void put_figures(struct r2_json *j, const struct r2_event *e)
     put_known(j, "stall_us", e->stall_us);
     put_known(j, "replayed_bytes", e->replayed_bytes);
     put_known(j, "connections", e->connections);
-    if (e->capacity_all >= 0) {
+    if (e->capacity.all >= 0) {
         r2_json_open(j, "capacity", '[');
-        r2_json_int(j, NULL, e->capacity_all);
-        r2_json_int(j, NULL, e->capacity_up);
+        r2_json_int(j, NULL, e->capacity.all);
+        r2_json_int(j, NULL, e->capacity.up);
         r2_json_close(j, ']');
     }
     put_counters(j, e);
@@ -200,10 +200,10 @@ size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src,
     }
     put_revises(&j, e);
     put_nic(&j, &e->nic);
-    if ((e->peer_host && e->peer_host[0]) || (e->peer_device && e->peer_device[0])) {
+    if ((e->peer.host && e->peer.host[0]) || (e->peer.device && e->peer.device[0])) {
         r2_json_open(&j, "peer", '{');
-        put_text(&j, "host", e->peer_host);
-        put_text(&j, "device", e->peer_device);
+        put_text(&j, "host", e->peer.host);
+        put_text(&j, "device", e->peer.device);
         r2_json_close(&j, '}');
     }
     put_cause(&j, e);

@@ -69,25 +69,34 @@ struct r2_event {
     uint64_t since_ns;        /* verdicts: CLOCK_REALTIME of the fault; 0: not known */
     const char *code, *blame; /* "R2-L02", the component */
     struct r2_event_nic nic;
-    const char *peer_host, *peer_device;
+    struct {
+        const char *host, *device;
+    } peer;
     const char *how, *detail; /* cause: a word, and what was seen */
-    int wc_status, vendor_err, err;
+    struct {
+        int wc_status, vendor_err, err;
+    } error;
     int64_t detected_us; /* from the last progress that was seen to the fault */
     int64_t stall_us;    /* from the last progress before to the first after, of the connection that
                             waited longest */
     int64_t replayed_bytes, connections;
-    int capacity_all, capacity_up; /* NICs of this process: all, usable */
-    int confidence;                /* percent */
+    struct {
+        int all, up;
+    } capacity;     /* NICs of this process: all, usable */
+    int confidence; /* percent */
     const char *const *evidence;
     int n_evidence;
-    const char *const
-        *counter; /* verdicts: error counters of the NIC that have grown, by how much */
-    const uint64_t *counter_by;
-    int n_counters;
+    struct {
+        const char *const *name;
+        const uint64_t *by;
+        int n;
+    } counters; /* verdicts: error counters of the NIC that have grown, by how much */
     const char *action, *recommend;
-    const char *text;    /* one line for people */
-    const char *revises; /* verdicts: code of an earlier one of this process about the same fault */
-    uint64_t revises_seq; /* ... the number of its line; 0: not known */
+    const char *text; /* one line for people */
+    struct {
+        const char *code;
+        uint64_t seq; /* the number of its line; 0: not known */
+    } revises;        /* verdicts: an earlier one of this process about the same fault */
     const struct r2_event_sum *sum;
 };
 /* All of it not known. */

@@ -45,13 +45,13 @@ uint32_t r2_latency_first(struct r2_latency *l, uint32_t id)
 
 void r2_latency_begin(struct r2_comm *c, struct r2_req *req, const struct ib_smsg *m)
 {
-    struct r2_latency *l = c->latency;
+    struct r2_latency *l = c->timed.sample;
 
     if (l == NULL) {
-        c->untimed = UINT32_MAX;
+        c->timed.left = UINT32_MAX;
         return;
     }
-    c->untimed = R2_LATENCY_EVERY / 2 + some(l);
+    c->timed.left = R2_LATENCY_EVERY / 2 + some(l);
     if (l->open) {
         return;
     }
@@ -77,7 +77,7 @@ static unsigned last_part(struct r2_latency *l)
 
 void r2_latency_look(struct r2_comm *c, const struct ib_smsg *m, int done)
 {
-    struct r2_latency *l = c->latency;
+    struct r2_latency *l = c->timed.sample;
     enum r2_send_size size = m->size <= R2_SEND_SMALL_MAX ? R2_SEND_SMALL : R2_SEND_LARGE;
     uint16_t left = l->left & (uint16_t) ~(m->arrived | m->ledger);
     uint64_t ns;
@@ -92,19 +92,19 @@ void r2_latency_look(struct r2_comm *c, const struct ib_smsg *m, int done)
     ns = r2_elapsed(r2_now(c->inst), l->since);
     l->open = 0;
     r2_hist_note(&l->hist[size], ns);
-    r2_hist_note(&c->inst->latency[l->nic[last_part(l)]][size], ns);
+    r2_hist_note(&c->inst->telemetry.latency[l->nic[last_part(l)]][size], ns);
 }
 
 void r2_latency_read(const struct r2_comm *c, struct r2_hist out[R2_SEND_SIZES])
 {
     for (int s = 0; s < R2_SEND_SIZES; s++) {
-        r2_hist_read(&c->latency->hist[s], &out[s]);
+        r2_hist_read(&c->timed.sample->hist[s], &out[s]);
     }
 }
 
 void r2_latency_read_nic(const struct r2_inst *inst, int nic, struct r2_hist out[R2_SEND_SIZES])
 {
     for (int s = 0; s < R2_SEND_SIZES; s++) {
-        r2_hist_read(&inst->latency[nic][s], &out[s]);
+        r2_hist_read(&inst->telemetry.latency[nic][s], &out[s]);
     }
 }

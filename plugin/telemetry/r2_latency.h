@@ -18,11 +18,11 @@
 /* What a sending connection counts. Free with free(). NULL: the process keeps no statistics, or out
  * of memory; then nothing is timed. Before the connection is entered in the tables. */
 struct r2_latency *r2_latency_new(const struct r2_config *cfg);
-/* What c->untimed begins with. @id makes connections begin at different messages. */
+/* What c->timed.left begins with. @id makes connections begin at different messages. */
 uint32_t r2_latency_first(struct r2_latency *l, uint32_t id);
 
-/* c->untimed has come to 0 with @m, which was just started as @req: makes that a R2_REQ_SEND_TIMED,
- * unless one is timed already, and sets c->untimed anew. */
+/* c->timed.left has come to 0 with @m, which was just started as @req: makes that a
+ * R2_REQ_SEND_TIMED, unless one is timed already, and sets c->timed.left anew. */
 void r2_latency_begin(struct r2_comm *c, struct r2_req *req, const struct ib_smsg *m);
 /* @m, of a R2_REQ_SEND_TIMED, was tested; @done: it is done, and its slot still as it was. */
 void r2_latency_look(struct r2_comm *c, const struct ib_smsg *m, int done);

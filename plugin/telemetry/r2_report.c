@@ -95,8 +95,8 @@ void r2_report_emit(struct r2_report *r, struct r2_event *e, uint64_t mono)
 {
     e->mono_ns = mono;
     e->when_ns = r2_report_real(r, mono);
-    e->capacity_all = r->inst->nics.count;
-    e->capacity_up = __builtin_popcount(r2_report_usable(r));
+    e->capacity.all = r->inst->nics.count;
+    e->capacity.up = __builtin_popcount(r2_report_usable(r));
     count(&r->sum, e->kind);
     if (e->kind != R2_EVENT_START && e->kind != R2_EVENT_STOP) {
         r2_report_event_put(r, e);
@@ -123,13 +123,13 @@ static void source_fill(struct r2_report *r, const struct r2_job *job)
 {
     struct r2_event_source *s = &r->src;
 
-    snprintf(s->host, sizeof(s->host), "%s", r->inst->host);
+    snprintf(s->host, sizeof(s->host), "%s", r->inst->self.host);
     text_read("/proc/self/comm", s->command, sizeof(s->command));
     text_read("/proc/sys/kernel/random/boot_id", s->boot_id, sizeof(s->boot_id));
     snprintf(s->version, sizeof(s->version), "%s %s", R2_VERSION, R2_GIT);
     s->pid = getpid();
     s->cuda_dev = -1;
-    s->digest = r->inst->digest;
+    s->digest = r->inst->self.digest;
     if (job) {
         snprintf(s->scheduler, sizeof(s->scheduler), "%s", job->scheduler);
         snprintf(s->job, sizeof(s->job), "%s", job->id);
@@ -197,7 +197,7 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
         r->nic[i].since = r->start;
         snprintf(r->nic[i].why, sizeof(r->nic[i].why), "as found at the start");
     }
-    inst->report = r;
+    inst->telemetry.report = r;
     e.kind = R2_EVENT_START;
     r2_report_emit(r, &e, r2_now(inst));
     r2_report_step(inst, r2_now(inst), 1);
@@ -205,7 +205,7 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
 
 void r2_report_stop(struct r2_inst *inst)
 {
-    struct r2_report *r = inst->report;
+    struct r2_report *r = inst->telemetry.report;
     struct r2_event e = r2_event_empty;
     const struct r2_event_sum *s;
 
@@ -236,9 +236,9 @@ void r2_report_stop(struct r2_inst *inst)
 
 void r2_report_free(struct r2_inst *inst)
 {
-    struct r2_report *r = inst->report;
+    struct r2_report *r = inst->telemetry.report;
 
-    inst->report = NULL;
+    inst->telemetry.report = NULL;
     if (r) {
         r2_event_file_close(&r->events);
         r2_stat_remove(r->stat);
@@ -259,7 +259,7 @@ static int rows_due(const struct r2_report *r, uint64_t now, int tick)
 
 uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
 {
-    struct r2_report *r = inst->report;
+    struct r2_report *r = inst->telemetry.report;
 
     if (r == NULL || r->stopped) {
         return UINT64_MAX;
@@ -307,7 +307,7 @@ static void path_follow(struct r2_comm *c, int p, int quiet)
         if (was < FO_DOWN && fp->state >= FO_DOWN && fp->down_since && !quiet) {
             r2_report_case_lost(c, p);
         }
-        c->inst->report->changed = 1;
+        c->inst->telemetry.report->changed = 1;
     }
     c->seen.path[p].state = (uint8_t)fp->state;
     if (!c->is_send) {
@@ -345,21 +345,21 @@ static void error_follow(struct r2_comm *c)
     c->seen.error = (uint8_t)c->fo.error;
     snprintf(c->seen.why, sizeof(c->seen.why), "%.95s", c->fo.why);
     r2_report_case_giveup(c);
-    c->inst->report->changed = 1;
+    c->inst->telemetry.report->changed = 1;
 }
 
 void r2_report_comm(struct r2_comm *c)
 {
-    struct r2_report *r = c->inst->report;
-    int open = atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
+    struct r2_report *r = c->inst->telemetry.report;
+    int open = atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN;
 
     if (r == NULL || c->seen.closing ||
-        atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
+        atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE) {
         return;
     }
     error_follow(c);
     for (int p = 0; p < c->conn.npaths; p++) {
-        path_follow(c, p, !open || c->fo.peer_bye || c->fo.closing || c->fo.quiet);
+        path_follow(c, p, !open || c->fo.bye.peer || c->fo.closing || c->fo.quiet);
     }
     if (c->is_send) {
         r2_report_case_stall(c, r2_now(c->inst));
@@ -374,7 +374,7 @@ void r2_report_comm(struct r2_comm *c)
 
 void r2_report_incarnation_over(struct r2_comm *c, int p)
 {
-    struct r2_report *r = c->inst->report;
+    struct r2_report *r = c->inst->telemetry.report;
     struct r2_report_nic *n;
 
     if (r == NULL || c->seen.path[p].folded) {
@@ -390,12 +390,13 @@ void r2_report_incarnation_over(struct r2_comm *c, int p)
     c->seen.bytes += r2_report_bytes(&c->conn.path[p]);
     /* of a closing connection the counters stay where they are; of a path that returns they begin
      * anew */
-    c->seen.path[p].folded = atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN;
+    c->seen.path[p].folded =
+        atomic_load_explicit(&c->state.close, memory_order_relaxed) != R2_CLOSE_OPEN;
 }
 
 void r2_report_comm_gone(struct r2_comm *c)
 {
-    struct r2_report *r = c->inst->report;
+    struct r2_report *r = c->inst->telemetry.report;
 
     if (r == NULL) {
         return;
@@ -414,7 +415,7 @@ static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
                                       [R2_NIC_FATAL] = "the device failed, or is gone",
                                       [R2_NIC_FAILS] = "its driver answers with errors",
                                       [R2_NIC_REMOVED] = "the device is gone"};
-    struct r2_report *r = inst->report;
+    struct r2_report *r = inst->telemetry.report;
     enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
 
     if (r == NULL || s == r->nic[nic].state) {
@@ -428,7 +429,7 @@ static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
 
 void r2_report_drain(struct r2_inst *inst, int nic, int on, const char *why)
 {
-    struct r2_report *r = inst->report;
+    struct r2_report *r = inst->telemetry.report;
     struct r2_event e = r2_event_empty;
     char text[128];
 
@@ -458,7 +459,7 @@ static const char *text_of(const struct r2_cause *v)
 
 static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
 {
-    struct r2_report *r = inst->report;
+    struct r2_report *r = inst->telemetry.report;
     struct r2_event e = r2_event_empty;
     uint64_t now = r2_now(inst);
 
@@ -473,20 +474,20 @@ static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
     e.blame = v->blame;
     e.since_ns = v->since_ns ? r2_report_real(r, v->since_ns) : 0;
     e.nic = r2_report_nic_of(r, v->nic);
-    e.peer_host = v->peer_host;
-    e.peer_device = v->peer_nic;
+    e.peer.host = v->peer_host;
+    e.peer.device = v->peer_nic;
     e.how = v->how;
     e.confidence = v->confidence;
     e.evidence = v->evidence;
     e.n_evidence = v->n_evidence < R2_CAUSE_EVIDENCE ? v->n_evidence : R2_CAUSE_EVIDENCE;
-    e.counter = v->counter;
-    e.counter_by = v->counter_by;
-    e.n_counters = v->nic >= 0 ? v->n_counters : 0;
+    e.counters.name = v->counter;
+    e.counters.by = v->counter_by;
+    e.counters.n = v->nic >= 0 ? v->n_counters : 0;
     e.action = v->action;
     e.recommend = v->recommend;
     e.text = text_of(v);
-    e.revises = v->revises;
-    e.revises_seq = v->revises_id && v->revises_id == r->cause_id ? r->cause_seq : 0;
+    e.revises.code = v->revises;
+    e.revises.seq = v->revises_id && v->revises_id == r->cause_id ? r->cause_seq : 0;
     if (v->nic >= 0 && v->nic < inst->nics.count) {
         snprintf(r->nic[v->nic].blamed, sizeof(r->nic[v->nic].blamed), "%.80s",
                  v->brief   ? v->brief

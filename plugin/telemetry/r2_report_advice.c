@@ -52,7 +52,7 @@ static void advise(struct r2_report *r, const char *reason, const char *peer, co
     e.kind = R2_EVENT_CHECKPOINT;
     e.severity = R2_EVENT_WARNING;
     e.how = reason;
-    e.peer_host = peer;
+    e.peer.host = peer;
     e.action = "checkpoint";
     e.text = text;
     r2_report_emit(r, &e, now);

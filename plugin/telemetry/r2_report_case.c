@@ -143,14 +143,14 @@ static void stall_begin(struct r2_comm *c, int p, struct r2_report_case *k)
     k->stalls++;
     k->waited++;
     k->detect_ns = fp->down_since - from > k->detect_ns ? fp->down_since - from : k->detect_ns;
-    if (c->inst->report->stalling++ == 0) {
-        c->inst->report->stall_since = r2_now(c->inst);
+    if (c->inst->telemetry.report->stalling++ == 0) {
+        c->inst->telemetry.report->stall_since = r2_now(c->inst);
     }
 }
 
 static void stall_end(struct r2_comm *c)
 {
-    struct r2_report *r = c->inst->report;
+    struct r2_report *r = c->inst->telemetry.report;
     struct r2_report_case *k = case_of(r, c->seen.stall_case);
 
     c->seen.stall_from = 0;
@@ -163,7 +163,7 @@ static void stall_end(struct r2_comm *c)
 /* @c has waited for @ns, up to @now. */
 static void stall_count(struct r2_comm *c, struct r2_report_case *k, uint64_t ns, uint64_t now)
 {
-    struct r2_report *r = c->inst->report;
+    struct r2_report *r = c->inst->telemetry.report;
 
     if (k && ns > k->stall_ns) {
         k->stall_ns = ns;
@@ -176,7 +176,7 @@ static void stall_count(struct r2_comm *c, struct r2_report_case *k, uint64_t ns
 /* The quarantine of (@p) is over, or its connection is. */
 static void quarantine_end(struct r2_comm *c, int p, uint64_t now)
 {
-    struct r2_report_case *k = case_of(c->inst->report, c->seen.path[p].quarantined);
+    struct r2_report_case *k = case_of(c->inst->telemetry.report, c->seen.path[p].quarantined);
 
     if (k) {
         k->stalls--;
@@ -193,7 +193,7 @@ static void quarantine_end(struct r2_comm *c, int p, uint64_t now)
 void r2_report_case_quarantine(struct r2_comm *c, int p)
 {
     uint32_t no = c->seen.path[p].lost;
-    struct r2_report_case *k = case_of(c->inst->report, no);
+    struct r2_report_case *k = case_of(c->inst->telemetry.report, no);
     int held = c->fo.path[p].quarantine_until && ib_recv_quarantined(c->rx, p) > 0;
 
     if (held && c->seen.path[p].quarantined == 0 && no) {
@@ -211,7 +211,7 @@ void r2_report_case_quarantine(struct r2_comm *c, int p)
 
 void r2_report_case_stall(struct r2_comm *c, uint64_t now)
 {
-    struct r2_report *r = c->inst->report;
+    struct r2_report *r = c->inst->telemetry.report;
     uint64_t acked, ns;
     struct r2_report_case *k;
 
@@ -263,7 +263,7 @@ static bool has_case(const struct r2_comm *c, uint32_t no)
 
 void r2_report_case_lost(struct r2_comm *c, int p)
 {
-    struct r2_report *r = c->inst->report;
+    struct r2_report *r = c->inst->telemetry.report;
     struct ib_fault_info why = why_of(c, p);
     int drain = is_drain(c, p), nic = c->conn.path[p].nic;
     struct r2_report_case *k =
@@ -293,13 +293,13 @@ void r2_report_case_lost(struct r2_comm *c, int p)
 
 void r2_report_case_settled(struct r2_comm *c, int p)
 {
-    struct r2_report_case *k = case_of(c->inst->report, c->seen.path[p].fault);
+    struct r2_report_case *k = case_of(c->inst->telemetry.report, c->seen.path[p].fault);
     uint64_t replayed = c->tx ? c->tx->count.retransmitted_bytes - c->seen.replayed_bytes : 0;
 
     c->seen.path[p].fault = 0;
     c->seen.replayed_bytes += replayed;
     c->seen.replayed_parts = c->tx ? c->tx->count.retransmitted_parts : 0;
-    c->inst->report->sum.replayed_bytes += replayed;
+    c->inst->telemetry.report->sum.replayed_bytes += replayed;
     if (k) {
         k->pending--;
         k->replayed += replayed;
@@ -309,8 +309,8 @@ void r2_report_case_settled(struct r2_comm *c, int p)
 
 void r2_report_case_back(struct r2_comm *c, int p)
 {
-    struct r2_report_case *k =
-        case_get(c->inst->report, R2_EVENT_FAILBACK, c->conn.path[p].nic, r2_now(c->inst));
+    struct r2_report_case *k = case_get(c->inst->telemetry.report, R2_EVENT_FAILBACK,
+                                        c->conn.path[p].nic, r2_now(c->inst));
 
     if (k) {
         k->conns++;
@@ -321,7 +321,7 @@ void r2_report_case_back(struct r2_comm *c, int p)
 
 void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over)
 {
-    struct r2_report *r = c->inst->report;
+    struct r2_report *r = c->inst->telemetry.report;
     int nic = c->conn.path[p].nic;
     struct r2_report_case *k;
 
@@ -346,7 +346,8 @@ void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over)
 
 void r2_report_case_giveup(struct r2_comm *c)
 {
-    struct r2_report_case *k = case_get(c->inst->report, R2_EVENT_GIVEUP, c->dev, r2_now(c->inst));
+    struct r2_report_case *k =
+        case_get(c->inst->telemetry.report, R2_EVENT_GIVEUP, c->dev, r2_now(c->inst));
 
     if (k && k->conns++ == 0) {
         snprintf(k->detail, sizeof(k->detail), "%.120s", c->seen.why);
@@ -359,7 +360,7 @@ void r2_report_case_giveup(struct r2_comm *c)
 void r2_report_case_comm_over(struct r2_comm *c)
 {
     for (int p = 0; p < IB_MAX_PATHS; p++) {
-        struct r2_report_case *k = case_of(c->inst->report, c->seen.path[p].fault);
+        struct r2_report_case *k = case_of(c->inst->telemetry.report, c->seen.path[p].fault);
 
         c->seen.path[p].fault = 0;
         if (k) {
@@ -398,15 +399,15 @@ static struct r2_event event_of(const struct r2_report *r, const struct r2_repor
 
     e.kind = k->kind;
     e.nic = r2_report_nic_of(r, k->nic);
-    e.peer_host = k->peer_host;
-    e.peer_device = k->peer_nic;
+    e.peer.host = k->peer_host;
+    e.peer.device = k->peer_nic;
     e.connections = k->conns;
     if (k->kind == R2_EVENT_SWITCH || k->kind == R2_EVENT_DRAIN) {
         e.how = causes[k->info.fault].name;
         e.detail = k->detail;
-        e.wc_status = k->info.fault == IB_FAULT_WC ? k->info.wc_status : -1;
-        e.vendor_err = k->info.fault == IB_FAULT_WC ? k->info.vendor_err : -1;
-        e.err = k->info.fault == IB_FAULT_CALL ? k->info.err : -1;
+        e.error.wc_status = k->info.fault == IB_FAULT_WC ? k->info.wc_status : -1;
+        e.error.vendor_err = k->info.fault == IB_FAULT_WC ? k->info.vendor_err : -1;
+        e.error.err = k->info.fault == IB_FAULT_CALL ? k->info.err : -1;
     }
     return e;
 }

@@ -32,7 +32,7 @@ uint64_t r2_report_bytes(const struct ib_path *path)
 
 static bool is_standing(const struct r2_comm *c)
 {
-    return atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
+    return atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE &&
            !c->seen.closing && !c->seen.error;
 }
 
@@ -132,7 +132,7 @@ static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     out->replayed_bytes = c->seen.replayed_bytes;
     out->stall_ns = c->seen.stall_ns;
     out->stall_at = c->seen.stall_at;
-    if (c->latency) {
+    if (c->timed.sample) {
         times_fill(c, out);
     }
 }
@@ -335,7 +335,7 @@ static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
     who->oob_strangers = oob.strangers;
     who->oob_bad_frames = oob.bad_frames;
     who->oob_bad_messages = r->inst->refused.bad_messages;
-    ib_mr_cache_stats(r->inst->mrs, &mrs);
+    ib_mr_cache_stats(r->inst->mem.mrs, &mrs);
     who->kept = mrs.kept + atomic_load_explicit(&r->inst->nics.kept, memory_order_relaxed);
 }
 
@@ -382,12 +382,12 @@ void r2_report_event_put(struct r2_report *r, const struct r2_event *e)
     rec.connections = e->connections > 0 ? (uint32_t)e->connections : 0;
     rec.stall_ns = e->stall_us >= 0 ? e->stall_us * 1000 : -1;
     rec.replayed_bytes = e->replayed_bytes;
-    rec.capacity_all = e->capacity_all;
-    rec.capacity_up = e->capacity_up;
+    rec.capacity_all = e->capacity.all;
+    rec.capacity_up = e->capacity.up;
     snprintf(rec.code, sizeof(rec.code), "%.15s", e->code ? e->code : "");
     snprintf(rec.nic, sizeof(rec.nic), "%.23s", e->nic.device ? e->nic.device : "");
-    snprintf(rec.peer_host, sizeof(rec.peer_host), "%.39s", e->peer_host ? e->peer_host : "");
-    snprintf(rec.peer_nic, sizeof(rec.peer_nic), "%.23s", e->peer_device ? e->peer_device : "");
+    snprintf(rec.peer_host, sizeof(rec.peer_host), "%.39s", e->peer.host ? e->peer.host : "");
+    snprintf(rec.peer_nic, sizeof(rec.peer_nic), "%.23s", e->peer.device ? e->peer.device : "");
     cause_put(rec.cause, sizeof(rec.cause), e);
     snprintf(rec.text, sizeof(rec.text), "%.255s", e->text ? e->text : "");
     r2_stat_put_event(r->stat, &rec);

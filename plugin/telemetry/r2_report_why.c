@@ -102,7 +102,7 @@ static int nic_concerned(const struct r2_inst *inst, const struct probe_report *
     int nic = -1, carried = 0;
 
     *about = 0;
-    for (const struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (const struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         int carries;
 
         if (pair->peer == NULL || !r2_gossip_about(&w->subject, pair)) {
@@ -122,7 +122,7 @@ static int nic_concerned(const struct r2_inst *inst, const struct probe_report *
 void r2_report_gossip(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,
                       const char *who)
 {
-    struct r2_report *r = inst->report;
+    struct r2_report *r = inst->telemetry.report;
     struct r2_event e = r2_event_empty;
     char text[256], part[96], detail[96];
     int about, nic;
@@ -139,8 +139,8 @@ void r2_report_gossip(struct r2_inst *inst, const struct probe_report *w, enum r
     snprintf(detail, sizeof(detail), "said by %.80s", who);
     e.kind = R2_EVENT_NEWS;
     e.nic = r2_report_nic_of(r, nic);
-    e.peer_host = w->host;
-    e.peer_device = w->nic;
+    e.peer.host = w->host;
+    e.peer.device = w->nic;
     e.how = "news";
     e.detail = detail;
     e.confidence = w->confidence;
@@ -152,7 +152,7 @@ void r2_report_way(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2_repo
                    const char *who)
 {
     struct r2_inst *inst = pair->inst;
-    struct r2_report *r = inst->report;
+    struct r2_report *r = inst->telemetry.report;
     const struct probe_code_info *info = probe_code_info(PROBE_CODE_F04);
     struct probe_line l = {.code = PROBE_CODE_F04,
                            .nic = inst->nics.nic[pair->nic].name,
@@ -175,8 +175,8 @@ void r2_report_way(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2_repo
     e.code = info->name;
     e.blame = info->blame;
     e.nic = r2_report_nic_of(r, pair->nic);
-    e.peer_host = pair->peer->host;
-    e.peer_device = pair->far.name;
+    e.peer.host = pair->peer->host;
+    e.peer.device = pair->far.name;
     e.how = "news";
     e.detail = detail;
     e.confidence = 100;

@@ -49,7 +49,7 @@ static void read_cost(struct duo *d, struct cost *c)
             c->timeouts += cnt->timeouts;
             c->rnr += cnt->rnr_naks;
         }
-        for (struct r2_pair *p = d->end[h].inst->pairs; p; p = p->next) {
+        for (struct r2_pair *p = d->end[h].inst->index.pairs; p; p = p->next) {
             c->answers += p->probe.answers;
         }
     }

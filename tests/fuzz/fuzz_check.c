@@ -43,7 +43,7 @@ static void check_recv(const struct r2_comm *c)
 
 static void check_comm(const struct r2_comm *c)
 {
-    int setup = atomic_load(&c->setup);
+    int setup = atomic_load(&c->state.setup);
 
     FUZZ_CHECK(c->conn.npaths >= 0 && c->conn.npaths <= IB_MAX_PATHS && setup >= 0 &&
                setup < R2_SETUP_COUNT);
@@ -72,7 +72,7 @@ void fuzz_rig_check(struct rig *rig, uint64_t said)
         for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
             check_comm(c);
         }
-        for (struct r2_pair *p = inst->pairs; p; p = p->next) {
+        for (struct r2_pair *p = inst->index.pairs; p; p = p->next) {
             FUZZ_CHECK(p->nic < inst->nics.count && p->peer_nic < IB_MAX_NICS &&
                        p->build.state < R2_PAIR_STATES);
         }

@@ -130,7 +130,7 @@ uint8_t *fuzz_foe_mem(struct fuzz_foe *foe, int from)
 
 static struct r2_pair *pair_of(const struct fuzz_foe *foe, int side, unsigned n)
 {
-    struct r2_pair *first = inst_of(foe, side)->pairs, *pair = first;
+    struct r2_pair *first = inst_of(foe, side)->index.pairs, *pair = first;
 
     for (n %= 8; pair && n > 0; n--) {
         pair = pair->next ? pair->next : first;
@@ -209,10 +209,10 @@ void fuzz_foe_check(const struct fuzz_foe *foe)
     for (int i = 0; i < 2; i++) {
         const struct r2_inst *inst = inst_of(foe, i);
 
-        for (const struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        for (const struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
             check_pair(inst, pair);
         }
-        for (const struct r2_peer *peer = inst->peers; peer; peer = peer->next) {
+        for (const struct r2_peer *peer = inst->index.peers; peer; peer = peer->next) {
             FUZZ_CHECK(peer->channel.deaf_until <=
                        rig_now(foe->rig) + 40 * RIG_MS * inst->cfg.t_repeat_ms);
         }

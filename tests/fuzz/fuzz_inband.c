@@ -256,7 +256,7 @@ static void op_incarnation(struct run *r)
         rig_kick(s);
         return;
     }
-    for (struct r2_pair *p = s->inst->pairs; p; p = p->next) {
+    for (struct r2_pair *p = s->inst->index.pairs; p; p = p->next) {
         if (p->nic == (how >> 2) % (unsigned)r->nics && r2_pair_ready(p)) {
             rig_enter(s);
             r2_pair_rebuild(p);
@@ -272,7 +272,7 @@ static int pairs_up(struct rig *rig)
     int n = 0;
 
     for (int i = 0; i < 2; i++) {
-        for (struct r2_pair *p = rig->side[i].inst->pairs; p; p = p->next) {
+        for (struct r2_pair *p = rig->side[i].inst->index.pairs; p; p = p->next) {
             if (p->build.plain) {
                 continue;
             }

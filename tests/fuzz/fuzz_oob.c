@@ -233,7 +233,8 @@ static void open_line(struct run *r, struct line *l)
 {
     int sv[2];
 
-    if (l->fd >= 0 || r->o->pending >= r->o->places || /* the listener would not take it either */
+    if (l->fd >= 0 ||
+        r->o->door.pending >= r->o->door.places || /* the listener would not take it either */
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv) != 0) {
         return;
     }
@@ -494,7 +495,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     turn(r, 0);
     r->oob->ops->counters(r->oob, &count);
     FUZZ_CHECK(count.received >= r->heard);
-    FUZZ_CHECK(r->o->pending >= 0 && r->o->pending <= r->o->places);
+    FUZZ_CHECK(r->o->door.pending >= 0 && r->o->door.pending <= r->o->door.places);
     if (size & 1) {
         r->oob->ops->drain(r->oob, 3 * MS);
     }

@@ -153,7 +153,7 @@ static void line_check(struct fuzz_in *in)
     fuzz_text(in, host, sizeof(host));
     e.how = how;
     e.text = text;
-    e.peer_host = host;
+    e.peer.host = host;
     e.nic.device = fuzz_u8(in) & 1 ? host : NULL;
     n = r2_event_line(out, room, &src, &e, 1);
     FUZZ_CHECK(n < room);

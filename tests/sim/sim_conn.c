@@ -92,7 +92,7 @@ static void tenant_register(struct sim_end *e, uint64_t kept)
     int type = e->sender && c->sim->p.copy_nics ? IB_PTR_CUDA : IB_PTR_HOST;
     char end = e->sender ? 'S' : 'R';
 
-    ib_mr_cache_stats(e->proc->inst->mrs, &stats);
+    ib_mr_cache_stats(e->proc->inst->mem.mrs, &stats);
     if (stats.kept > kept) {
         sim_trace(c->sim, "conn %d %c: its memory stays registered", c->index, end);
         c->kept |= e->sender ? 1 : 2;
@@ -101,7 +101,7 @@ static void tenant_register(struct sim_end *e, uint64_t kept)
     if (e->sender) {
         memset(base, 0xa5, len);
     }
-    mr = ib_mr_get(e->proc->inst->mrs, base, len, type, 0, -1, ~0ull);
+    mr = ib_mr_get(e->proc->inst->mem.mrs, base, len, type, 0, -1, ~0ull);
     sim_trace(c->sim, "conn %d %c: its memory is registered again, key %#x", c->index, end,
               mr ? ib_mr_rkey(mr, e->dev) : 0);
 }
@@ -117,7 +117,7 @@ static void end_deregister(struct sim_end *e)
     }
     e->tick_id = 0;
     e->state = SIM_END_DEREGISTERED;
-    ib_mr_cache_stats(e->proc->inst->mrs, &before);
+    ib_mr_cache_stats(e->proc->inst->mem.mrs, &before);
     for (int i = 0; i < 2 && e->comm; i++) {
         enum r2_status st = r2_net_dereg(e->comm, e->mr[i]);
         if (st != R2_OK) {

@@ -457,7 +457,7 @@ static int all_connected(const struct sim *s)
         }
     }
     for (int i = 0; i < s->p.procs; i++) {
-        for (const struct r2_pair *p = s->proc[i].inst ? s->proc[i].inst->pairs : NULL; p;
+        for (const struct r2_pair *p = s->proc[i].inst ? s->proc[i].inst->index.pairs : NULL; p;
              p = p->next) {
             if (p->peer && !(r2_pair_ready(p) && p->inband.up)) {
                 return 0;

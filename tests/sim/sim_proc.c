@@ -316,7 +316,7 @@ void sim_proc_start(struct sim *s, int index, int host)
     } else {
         /* whether a NIC reaches memory of a GPU is waited for under a lock of that NIC, and all of
          * NCCL's threads are one here */
-        ib_mr_cache_reaches_set(p->inst->mrs, NULL, NULL);
+        ib_mr_cache_reaches_set(p->inst->mem.mrs, NULL, NULL);
         sim_proc_kick(p);
     }
 }

@@ -391,7 +391,8 @@ enum r2_status rig_connect_fails(struct rig *r, int s_dev, int r_dev)
  */
 static void counts_are_right(const struct rig *r, const struct r2_comm *c)
 {
-    if (r->hostile || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
+    if (r->hostile ||
+        atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE) {
         return;
     }
     if (c->rx) {

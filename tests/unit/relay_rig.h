@@ -257,7 +257,7 @@ static inline void relay_start(int nics, unsigned refuses, size_t give, const ch
     rig_relay =
         (struct rig_relay){.ops = &engine_ops, .verbs = refusing_verbs, .topo = engine.topo};
     race_create(nics, options);
-    ib_mr_cache_reaches_set(rig->side[0].inst->mrs, NULL,
+    ib_mr_cache_reaches_set(rig->side[0].inst->mem.mrs, NULL,
                             NULL); /* what the engine is asked for staging is counted */
     for (int n = 0; n < nics; n++) {
         rig->side[0].inst->nics.nic[n].numa_node = engine.nic_node - 1;

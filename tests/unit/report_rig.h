@@ -21,14 +21,14 @@ static inline void begin(int nics, const char *const *more)
         r2_report_free(
             rig->side[i].inst); /* of an instance without a run directory, for its event file */
         r2_report_open(rig->side[i].inst, NULL);
-        ck_assert_ptr_nonnull(rig->side[i].inst->report);
+        ck_assert_ptr_nonnull(rig->side[i].inst->telemetry.report);
     }
     join();
 }
 
 static inline struct r2_report *report(int side)
 {
-    return rig->side[side].inst->report;
+    return rig->side[side].inst->telemetry.report;
 }
 
 /* Reads what stands there now: the next look at the ports has written it. */

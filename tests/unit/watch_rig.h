@@ -40,13 +40,13 @@ static inline void subscribe(const struct r2_subscriber *test)
     for (int s = 0; s < 2; s++) {
         int n = 0;
 
-        for (const struct r2_subscriber *const *t = rig->side[s].inst->subscribers; *t; t++) {
+        for (const struct r2_subscriber *const *t = rig->side[s].inst->above.subscribers; *t; t++) {
             ck_assert_int_lt(n, 14);
             list[s][n++] = *t;
         }
         list[s][n++] = test;
         list[s][n] = NULL;
-        rig->side[s].inst->subscribers = list[s];
+        rig->side[s].inst->above.subscribers = list[s];
     }
 }
 

@@ -82,10 +82,10 @@ void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, enum oob_stra
     char text[72];
 
     o->count.strangers++;
-    if (o->strangers_logged >> kind & 1) {
+    if (o->door.strangers_logged >> kind & 1) {
         return;
     }
-    o->strangers_logged |= (uint8_t)(1u << kind);
+    o->door.strangers_logged |= (uint8_t)(1u << kind);
     far_end_text(c, text, sizeof(text));
     R2_INFO(
         "out-of-band channel: stranger %s dropped: %s; later ones of this kind are only counted",
@@ -120,7 +120,7 @@ static void deadline_min(uint64_t *next, uint64_t t)
 static bool has_spoken(struct tcp_chan *c)
 {
     oob_chan_read(c);
-    return c->state != CHAN_UP || c->last_rx == c->oob->now;
+    return c->state != CHAN_UP || c->last_rx == c->oob->turn.now;
 }
 
 static void chan_scan(struct tcp_chan *c, uint64_t *next)
@@ -136,7 +136,7 @@ static void chan_scan(struct tcp_chan *c, uint64_t *next)
         return;
     }
     if (c->state != CHAN_UP) {
-        if (c->deadline > o->now) {
+        if (c->deadline > o->turn.now) {
             deadline_min(next, c->deadline);
             return;
         }
@@ -146,15 +146,15 @@ static void chan_scan(struct tcp_chan *c, uint64_t *next)
         oob_chan_fail(c, 0);
         return;
     }
-    if (o->now - c->last_rx >= 3 * o->keepalive && !has_spoken(c)) {
+    if (o->turn.now - c->last_rx >= 3 * o->keepalive && !has_spoken(c)) {
         oob_chan_fail(c, 0);
     }
     if (c->state != CHAN_UP) {
         return;
     }
     last = c->last_rx > c->last_ping ? c->last_rx : c->last_ping;
-    if (o->now - last >= o->keepalive) {
-        c->last_ping = last = o->now;
+    if (o->turn.now - last >= o->keepalive) {
+        c->last_ping = last = o->turn.now;
         if (c->tx.tail == c->tx.head && oob_chan_put_frame(c, OOB_PING, NULL, 0) == 0) {
             oob_chan_flush(c);
         }
@@ -175,7 +175,7 @@ static uint64_t scan(struct tcp_oob *o)
         if (p->refs == 0 || p->self || p->cur != NULL || p->dial != NULL || o->stopping) {
             continue;
         }
-        if (p->dial_at <= o->now) {
+        if (p->dial_at <= o->turn.now) {
             oob_peer_dial(p);
         } else {
             deadline_min(&next, p->dial_at);
@@ -187,7 +187,7 @@ static uint64_t scan(struct tcp_oob *o)
 
 bool oob_tcp_turn_is_over(const struct tcp_oob *o)
 {
-    return o->env.now_ns(o->env.arg) - o->turn_began >= OOB_TURN_NS;
+    return o->env.now_ns(o->env.arg) - o->turn.began >= OOB_TURN_NS;
 }
 
 /*
@@ -205,7 +205,7 @@ static void events_handle(struct tcp_oob *o)
         }
         if (e.data.ptr == &o->wakefd) {
             (void)!read(o->wakefd, &ignored, sizeof(ignored));
-        } else if (e.data.ptr == &o->listenfd) {
+        } else if (e.data.ptr == &o->door.fd) {
             oob_door_accept(o);
         } else {
             oob_chan_event(e.data.ptr, e.events);
@@ -218,27 +218,27 @@ static uint64_t tcp_progress(struct r2_oob *oob, uint64_t now_ns)
     struct tcp_oob *o = to_tcp(oob);
     int again;
 
-    o->turn_began = o->env.now_ns(o->env.arg);
-    o->now = now_ns;
+    o->turn.began = o->env.now_ns(o->env.arg);
+    o->turn.now = now_ns;
     o->in_progress = 1;
     events_handle(o);
     oob_self_deliver(o);
     /* one more round for what the upcalls and the scan itself have left: a new dial counts towards
      * the deadline */
-    for (int i = 0; i < 2 && (o->rescan || now_ns >= o->next); i++) {
+    for (int i = 0; i < 2 && (o->rescan || now_ns >= o->turn.next); i++) {
         o->rescan = 0;
-        o->next = scan(o);
+        o->turn.next = scan(o);
     }
     oob_chan_reap(o);
     oob_peer_reap(o);
     o->in_progress = 0;
-    again = o->rescan || o->note_first != NULL;
+    again = o->rescan || o->note.first != NULL;
     o->rescan = 0;
     if (again) {
-        o->next = now_ns;
+        o->turn.next = now_ns;
         oob_tcp_touch(o);
     }
-    return o->next;
+    return o->turn.next;
 }
 
 static void tcp_destroy(struct r2_oob *oob)
@@ -279,7 +279,7 @@ static void tcp_drain(struct r2_oob *oob, uint64_t limit_ns)
     uint64_t now = o->env.now_ns(o->env.arg), end = now + limit_ns;
 
     o->stopping = 1;
-    o->now = now;
+    o->turn.now = now;
     oob_listen_close(o);
     for (struct tcp_chan *c = o->chans; c != NULL; c = c->next) {
         if (c->state == CHAN_UP || c->state == CHAN_DRAIN) {
@@ -361,7 +361,7 @@ struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg,
     int n, i;
 
     if (o != NULL) {
-        o->epfd = o->wakefd = o->listenfd = -1;
+        o->epfd = o->wakefd = o->door.fd = -1;
     }
     if (o == NULL || list == NULL) {
         snprintf(why, why_len, "out of memory");
@@ -371,11 +371,11 @@ struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg,
     o->ev = *ev;
     o->hello_timeout = cfg->hello_timeout_ns ? cfg->hello_timeout_ns : OOB_HELLO_TIMEOUT;
     o->keepalive = cfg->keepalive_ns ? cfg->keepalive_ns : OOB_KEEPALIVE;
-    o->places = oob_door_places();
-    o->note_last = &o->note_first;
-    o->next = UINT64_MAX;
+    o->door.places = oob_door_places();
+    o->note.last = &o->note.first;
+    o->turn.next = UINT64_MAX;
     r2_env_default(&o->env);
-    o->now = o->env.now_ns(o->env.arg);
+    o->turn.now = o->env.now_ns(o->env.arg);
     identity_make(o);
     n = oob_ifsel_read(list, OOB_IF_MAX);
     if (n < 0) {

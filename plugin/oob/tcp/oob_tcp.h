@@ -120,21 +120,29 @@ struct tcp_oob {
     struct r2_env env;
     struct r2_oob_name name;
     uint64_t hello_timeout, keepalive;
-    int epfd, wakefd, listenfd;
-    struct tcp_oob *listen_next; /* oob_tcp_listen.c */
-    uint8_t listen_paused, in_progress, stopping, rescan, self_up;
-    uint8_t strangers_logged; /* bit per kind */
-    uint8_t starved;          /* paused for want of descriptors, not of places */
-    uint64_t listen_at;       /* a paused listener is checked again */
-    uint64_t now, next;       /* time of this turn; deadline found by the last scan */
-    uint64_t turn_began;      /* env.now_ns() then, which goes on while it lasts */
-    int pending;              /* channels with peer == NULL */
-    int places;               /* for these */
-    struct tcp_source source[OOB_PLACES_MAX];
+    int epfd, wakefd;
+    struct {
+        int fd;
+        struct tcp_oob *next; /* oob_tcp_listen.c */
+        uint8_t paused;
+        uint8_t starved;          /* paused for want of descriptors, not of places */
+        uint8_t strangers_logged; /* bit per kind */
+        uint64_t at;              /* a paused listener is checked again */
+        int pending;              /* channels with peer == NULL */
+        int places;               /* for these */
+        struct tcp_source source[OOB_PLACES_MAX];
+    } door; /* oob_tcp_door.c */
+    uint8_t in_progress, stopping, rescan, self_up;
+    struct {
+        uint64_t now, next; /* time of this turn; deadline found by the last scan */
+        uint64_t began;     /* env.now_ns() then, which goes on while it lasts */
+    } turn;
     struct tcp_chan *chans;
     struct tcp_peer *peers, *self, *hash[OOB_PEER_BUCKETS];
-    struct tcp_note *note_first, **note_last;
-    size_t note_bytes;
+    struct {
+        struct tcp_note *first, **last;
+        size_t bytes;
+    } note;
     struct oob_logged versions, bad; /* who dialled with another version; whose frames were bad */
     struct r2_oob_counters count;
 };

@@ -123,7 +123,7 @@ static int hello_of_dialler(struct tcp_chan *c, const struct oob_hello *h)
     c->theirs = *h;
     c->lost_id = h->lost_id;
     oob_chan_move(c, CHAN_AUTH);
-    c->since = o->now;
+    c->since = o->turn.now;
     if (oob_chan_put(c, bytes, sizeof(bytes)) != 0) {
         oob_chan_close(c);
         return -1;

@@ -108,8 +108,8 @@ struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *pee
     c->state = state;
     c->by_us = peer != NULL;
     c->armed = state == CHAN_CONNECTING;
-    c->since = c->last_rx = o->now;
-    c->deadline = o->now + o->hello_timeout;
+    c->since = c->last_rx = o->turn.now;
+    c->deadline = o->turn.now + o->hello_timeout;
     c->next = o->chans;
     o->chans = c;
     if (peer != NULL) {
@@ -174,7 +174,7 @@ void oob_chan_drain(struct tcp_chan *c, int mute)
     }
     oob_chan_move(c, CHAN_DRAIN);
     c->mute |= mute != 0;
-    c->deadline = c->oob->now + c->oob->hello_timeout;
+    c->deadline = c->oob->turn.now + c->oob->hello_timeout;
     oob_chan_flush(c);
     oob_tcp_touch(c->oob);
 }
@@ -390,7 +390,7 @@ static void read_some(struct tcp_chan *c, bool turn)
             return;
         }
         c->rx.tail += (size_t)n;
-        c->last_rx = c->oob->now;
+        c->last_rx = c->oob->turn.now;
         budget -= (size_t)n < budget ? (size_t)n : budget;
         parse_all(c);
         if ((size_t)n < room || (turn && oob_tcp_turn_is_over(c->oob))) {

@@ -32,11 +32,11 @@ int oob_door_places(void)
 
 static void listen_watch(struct tcp_oob *o, int on)
 {
-    struct epoll_event e = {.events = on ? EPOLLIN : 0, .data.ptr = &o->listenfd};
+    struct epoll_event e = {.events = on ? EPOLLIN : 0, .data.ptr = &o->door.fd};
 
-    if (o->listenfd >= 0 && o->listen_paused == on &&
-        epoll_ctl(o->epfd, EPOLL_CTL_MOD, o->listenfd, &e) == 0) {
-        o->listen_paused = !on;
+    if (o->door.fd >= 0 && o->door.paused == on &&
+        epoll_ctl(o->epfd, EPOLL_CTL_MOD, o->door.fd, &e) == 0) {
+        o->door.paused = !on;
         oob_tcp_touch(o); /* its deadline counts */
     }
 }
@@ -47,7 +47,7 @@ static struct tcp_source *source_of(struct tcp_oob *o, int fd)
 {
     struct sockaddr_storage ss = {0};
     socklen_t len = sizeof(ss);
-    struct tcp_source *free_row = &o->source[0];
+    struct tcp_source *free_row = &o->door.source[0];
     uint8_t addr[16] = {0};
 
     if (getpeername(fd, (struct sockaddr *)&ss, &len) != 0) {
@@ -59,7 +59,7 @@ static struct tcp_source *source_of(struct tcp_oob *o, int fd)
         memcpy(addr, &((struct sockaddr_in *)&ss)->sin_addr, 4);
     }
     for (int i = 0; i < OOB_PLACES_MAX; i++) {
-        struct tcp_source *s = &o->source[i];
+        struct tcp_source *s = &o->door.source[i];
         if (s->waiting == 0) {
             free_row = s;
         } else if (memcmp(s->addr, addr, sizeof(addr)) == 0) {
@@ -74,14 +74,14 @@ void oob_door_enter(struct tcp_chan *c)
 {
     c->source = source_of(c->oob, c->fd);
     c->source->waiting++;
-    c->oob->pending++;
+    c->oob->door.pending++;
 }
 
 void oob_door_leave(struct tcp_chan *c)
 {
     c->source->waiting--;
     c->source = NULL;
-    c->oob->pending--;
+    c->oob->door.pending--;
     oob_tcp_touch(c->oob); /* a paused listener is opened again by the scan */
 }
 
@@ -124,13 +124,13 @@ static int make_room(struct tcp_oob *o, uint64_t *when)
     while ((c = first_to_go(o)) != NULL) {
         struct oob_waiter w = waiter_of(c);
         enum chan_state state = c->state;
-        int before = o->pending;
+        int before = o->door.pending;
         *when = oob_waiter_due(&w);
-        if (*when > o->now) {
+        if (*when > o->turn.now) {
             return 0;
         }
         oob_chan_read(c);
-        if (o->pending < before) {
+        if (o->door.pending < before) {
             return 1; /* proved, or gone by itself */
         }
         if (c->state != state) {
@@ -145,7 +145,7 @@ static int make_room(struct tcp_oob *o, uint64_t *when)
 
 static void pause_until(struct tcp_oob *o, uint64_t when)
 {
-    o->listen_at = when;
+    o->door.at = when;
     listen_watch(o, 0);
 }
 
@@ -153,7 +153,7 @@ static void pause_until(struct tcp_oob *o, uint64_t when)
  * stranger's. 1: there is one again. */
 static int make_descriptor(struct tcp_oob *o)
 {
-    struct pollfd p = {.fd = o->listenfd, .events = POLLIN};
+    struct pollfd p = {.fd = o->door.fd, .events = POLLIN};
     uint64_t when;
 
     if (poll(&p, 1, 0) <= 0) {
@@ -162,8 +162,8 @@ static int make_descriptor(struct tcp_oob *o)
     if (make_room(o, &when)) {
         return 1;
     }
-    o->starved = 1;
-    pause_until(o, when < o->now + PAUSE_NS ? when : o->now + PAUSE_NS);
+    o->door.starved = 1;
+    pause_until(o, when < o->turn.now + PAUSE_NS ? when : o->turn.now + PAUSE_NS);
     return 0;
 }
 
@@ -174,11 +174,11 @@ void oob_door_accept(struct tcp_oob *o)
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         uint64_t when;
         int fd;
-        if (o->pending >= o->places && !make_room(o, &when)) {
+        if (o->door.pending >= o->door.places && !make_room(o, &when)) {
             pause_until(o, when);
             return;
         }
-        fd = accept4(o->listenfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        fd = accept4(o->door.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) {
                 return;
@@ -195,13 +195,13 @@ void oob_door_accept(struct tcp_oob *o)
 
 uint64_t oob_door_scan(struct tcp_oob *o)
 {
-    if (!o->listen_paused) {
+    if (!o->door.paused) {
         return UINT64_MAX;
     }
-    if (o->listen_at > o->now && (o->starved || o->pending >= o->places)) {
-        return o->listen_at;
+    if (o->door.at > o->turn.now && (o->door.starved || o->door.pending >= o->door.places)) {
+        return o->door.at;
     }
-    o->starved = 0;
+    o->door.starved = 0;
     listen_watch(o, 1);
     return UINT64_MAX;
 }

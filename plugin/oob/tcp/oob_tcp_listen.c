@@ -33,9 +33,9 @@ static void fork_parent(void)
 }
 static void fork_child(void)
 {
-    for (struct tcp_oob *o = all; o; o = o->listen_next) {
-        close(o->listenfd);
-        o->listenfd = -1;
+    for (struct tcp_oob *o = all; o; o = o->door.next) {
+        close(o->door.fd);
+        o->door.fd = -1;
     }
     all = NULL;
     pthread_mutex_unlock(&all_lock);
@@ -51,14 +51,14 @@ static int listen_bind(struct tcp_oob *o, const struct oob_if *i)
     struct sockaddr_in6 s6 = {.sin6_family = AF_INET6, .sin6_scope_id = i->scope};
     struct sockaddr *sa = i->family == 4 ? (struct sockaddr *)&s4 : (struct sockaddr *)&s6;
     socklen_t len = i->family == 4 ? sizeof(s4) : sizeof(s6);
-    struct epoll_event e = {.events = EPOLLIN, .data.ptr = &o->listenfd};
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = &o->door.fd};
 
     memcpy(&s4.sin_addr, i->addr, 4);
     memcpy(&s6.sin6_addr, i->addr, 16);
-    o->listenfd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (o->listenfd < 0 || bind(o->listenfd, sa, len) != 0 ||
-        listen(o->listenfd, LISTEN_BACKLOG) != 0 || getsockname(o->listenfd, sa, &len) != 0 ||
-        epoll_ctl(o->epfd, EPOLL_CTL_ADD, o->listenfd, &e) != 0) {
+    o->door.fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (o->door.fd < 0 || bind(o->door.fd, sa, len) != 0 ||
+        listen(o->door.fd, LISTEN_BACKLOG) != 0 || getsockname(o->door.fd, sa, &len) != 0 ||
+        epoll_ctl(o->epfd, EPOLL_CTL_ADD, o->door.fd, &e) != 0) {
         return -1;
     }
     o->name.family = i->family;
@@ -78,11 +78,11 @@ int oob_listen_open(struct tcp_oob *o, const struct oob_if *i)
     rc = listen_bind(o, i);
     err = errno;
     if (rc == 0) {
-        o->listen_next = all;
+        o->door.next = all;
         all = o;
-    } else if (o->listenfd >= 0) {
-        close(o->listenfd);
-        o->listenfd = -1;
+    } else if (o->door.fd >= 0) {
+        close(o->door.fd);
+        o->door.fd = -1;
     }
     pthread_mutex_unlock(&all_lock);
     errno = err;
@@ -92,11 +92,11 @@ int oob_listen_open(struct tcp_oob *o, const struct oob_if *i)
 void oob_listen_close(struct tcp_oob *o)
 {
     pthread_mutex_lock(&all_lock);
-    for (struct tcp_oob **at = &all; *at; at = &(*at)->listen_next) {
+    for (struct tcp_oob **at = &all; *at; at = &(*at)->door.next) {
         if (*at == o) {
-            *at = o->listen_next;
-            close(o->listenfd);
-            o->listenfd = -1;
+            *at = o->door.next;
+            close(o->door.fd);
+            o->door.fd = -1;
             break;
         }
     }

@@ -80,9 +80,9 @@ void oob_peer_free_all(struct tcp_oob *o)
     while (o->peers != NULL) {
         peer_free(o, &o->peers);
     }
-    while (o->note_first != NULL) {
-        struct tcp_note *n = o->note_first;
-        o->note_first = n->next;
+    while (o->note.first != NULL) {
+        struct tcp_note *n = o->note.first;
+        o->note.first = n->next;
         free(n);
     }
 }
@@ -114,7 +114,7 @@ static void redial_schedule(struct tcp_peer *p)
     uint64_t r = 0;
 
     p->oob->env.random(p->oob->env.arg, &r, sizeof(r));
-    p->dial_at = p->oob->now + oob_backoff_ns(p->attempt, r);
+    p->dial_at = p->oob->turn.now + oob_backoff_ns(p->attempt, r);
     if (p->attempt < 30) {
         p->attempt++;
     }
@@ -281,7 +281,7 @@ static int self_send(struct tcp_oob *o, const void *msg, size_t len)
 {
     struct tcp_note *n;
 
-    if (o->note_bytes + len + sizeof(*n) > OOB_QUEUE_MAX) {
+    if (o->note.bytes + len + sizeof(*n) > OOB_QUEUE_MAX) {
         o->count.queue_full++;
         errno = EAGAIN;
         return -1;
@@ -295,9 +295,9 @@ static int self_send(struct tcp_oob *o, const void *msg, size_t len)
     if (len > 0) {
         memcpy(n->data, msg, len);
     }
-    *o->note_last = n;
-    o->note_last = &n->next;
-    o->note_bytes += len + sizeof(*n);
+    *o->note.last = n;
+    o->note.last = &n->next;
+    o->note.bytes += len + sizeof(*n);
     oob_tcp_touch(o);
     return 0;
 }
@@ -340,14 +340,14 @@ void oob_self_deliver(struct tcp_oob *o)
 {
     /* what the upcalls queue now waits for the next turn: a process that answers itself must not
      * keep us here */
-    struct tcp_note *n = o->note_first;
+    struct tcp_note *n = o->note.first;
 
     if (o->self == NULL || o->stopping) {
         return;
     }
-    o->note_first = NULL;
-    o->note_last = &o->note_first;
-    o->note_bytes = 0;
+    o->note.first = NULL;
+    o->note.last = &o->note.first;
+    o->note.bytes = 0;
     if (!o->self_up) {
         o->self_up = 1;
         o->ev.up(o->ev.arg, (struct r2_oob_peer *)o->self);

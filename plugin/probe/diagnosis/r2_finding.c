@@ -137,7 +137,7 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
         uint32_t up, nics = 0, lost = 0;
         int hit = 0;
 
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE) {
             continue;
         }
         up = IB_RLX_GET(c->conn.up); /* of each path, as of a moment ago */
@@ -184,7 +184,7 @@ static void name_peer(struct r2_inst *inst, const struct r2_case *k, const struc
                       struct probe_line *l)
 {
     if (r2_blame_is_remote(f->v.blame)) {
-        l->peer_host = inst->host;
+        l->peer_host = inst->self.host;
         l->peer_nic = inst->nics.nic[k->nic].name;
     } else if (k->peer && f->v.blame != PROBE_BLAME_PEER) {
         l->peer_host = k->peer->host;
@@ -222,13 +222,13 @@ void r2_finding_write_lines(struct r2_inst *inst, const struct r2_case *k, struc
                            .nic = f->report.nic,
                            .how = f->how,
                            .to = f->to,
-                           .job = inst->job,
+                           .job = inst->self.job,
                            .suspects = f->v.suspects};
     struct probe_seen seen;
     struct effect e = {0};
 
     what_was_measured(inst, k, f);
-    l.elsewhere = strcmp(f->report.host, inst->host) != 0;
+    l.elsewhere = strcmp(f->report.host, inst->self.host) != 0;
     l.since_ms = f->report.since_ms;
     l.revises = f->revises.reported ? PROBE_CODE_F03 : PROBE_CODE_NONE;
     l.revises_ms = f->revises.since_ms;

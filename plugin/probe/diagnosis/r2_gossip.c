@@ -89,7 +89,7 @@ void r2_gossip_join(struct r2_inst *inst, struct r2_peer *peer, const char *host
     if (peer->gossip.no >= 0) {
         return;
     }
-    for (const struct r2_peer *p = inst->peers; p; p = p->next) {
+    for (const struct r2_peer *p = inst->index.peers; p; p = p->next) {
         if (p != peer && p->gossip.no >= 0) {
             taken[p->gossip.no / 64] |= 1ull << (p->gossip.no % 64);
         }
@@ -119,7 +119,7 @@ void r2_gossip_leave(struct r2_inst *inst, struct r2_peer *peer)
 /* Something is new: every neighbour is notified now. */
 static void spread(struct r2_inst *inst)
 {
-    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+    for (struct r2_peer *p = inst->index.peers; p; p = p->next) {
         p->gossip.repeat.at = 0;
         p->gossip.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
     }
@@ -130,7 +130,7 @@ static void apply_avoid(struct r2_inst *inst, const struct r2_peer *peer)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer && (peer == NULL || c->peer == peer) &&
-            atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE) {
             r2_comm_visit(c);
             R2_NOTIFY(inst, on_advice, c);
             r2_comm_unvisit(c);
@@ -141,7 +141,7 @@ static void apply_avoid(struct r2_inst *inst, const struct r2_peer *peer)
 /* What avoided it need not any more; what waits for it asks now. */
 static void good_again(struct r2_inst *inst, const struct probe_report *w)
 {
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (pair->peer && concerns(inst, &w->subject, pair)) {
             pair->avoid = 0;
             r2_probation_on_good_report(pair);
@@ -197,7 +197,7 @@ static void heard(struct r2_inst *inst, const struct probe_report *w, enum r2_re
     if (!bad) {
         good_again(inst, w);
     }
-    for (struct r2_pair *pair = inst->pairs; pair && bad; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair && bad; pair = pair->next) {
         if (pair->peer && concerns(inst, &w->subject, pair)) {
             r2_watch_probe(pair);
         }
@@ -340,8 +340,8 @@ static bool is_missed(struct r2_inst *inst, const struct probe_subject *s)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c && inst->cfg.failback != R2_FAILBACK_NEVER;
          c = c->list.all_next) {
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
-            atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE ||
+            atomic_load_explicit(&c->state.close, memory_order_relaxed) != R2_CLOSE_OPEN) {
             continue;
         }
         for (int p = 0; p < c->conn.npaths; p++) {

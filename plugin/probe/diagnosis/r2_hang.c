@@ -94,7 +94,7 @@ static void look(struct r2_comm *c, uint64_t clock)
     enum r2_hang_state s = c->is_send ? state_of_send(c) : state_of_recv(c);
 
     if (moved != h->moved || posted != h->posted) {
-        c->inst->hang->moved_at = clock;
+        c->inst->diagnosis.hang->moved_at = clock;
     }
     if (s == R2_HANG_RESTS) {
         h->since = 0;
@@ -129,14 +129,14 @@ static void found_put(struct r2_inst *inst, struct found *f, struct r2_comm *c, 
     if (c->hang->since == 0) {
         return;
     }
-    if (c->hang->flight && clock - c->hang->flight >= inst->hang->core.after / 4) {
+    if (c->hang->flight && clock - c->hang->flight >= inst->diagnosis.hang->core.after / 4) {
         if (f->silent == NULL || c->hang->flight < f->silent_since) {
             f->silent_since = c->hang->flight;
             f->silent = c;
         }
     }
-    if (peer->hang.round != inst->hang->round) {
-        peer->hang.round = inst->hang->round;
+    if (peer->hang.round != inst->diagnosis.hang->round) {
+        peer->hang.round = inst->diagnosis.hang->round;
         peer->hang.next = f->first;
         f->first = peer;
     } else if (peer->hang.since <= c->hang->since) {
@@ -152,14 +152,14 @@ static bool has_ended(struct r2_comm *c)
     bool ended;
 
     r2_comm_visit(c);
-    ended = c->fo.error != R2_OK || c->fo.peer_bye || c->fo.quiet || c->fo.closing;
+    ended = c->fo.error != R2_OK || c->fo.bye.peer || c->fo.quiet || c->fo.closing;
     r2_comm_unvisit(c);
     return ended;
 }
 
 static void look_at_all(struct r2_inst *inst, uint64_t clock, struct found *f)
 {
-    inst->hang->round++;
+    inst->diagnosis.hang->round++;
     for (struct r2_comm *c = r2_comms_awake(inst); c; c = c->list.awake_next) {
         if (r2_watch_is_watched(c)) {
             look(c, clock);
@@ -202,7 +202,7 @@ static const char *nic_of(const struct r2_comm *c)
 
 static void facts(struct r2_inst *inst, uint64_t clock, uint64_t now)
 {
-    struct probe_hang *h = &inst->hang->core;
+    struct probe_hang *h = &inst->diagnosis.hang->core;
     struct found f = {0};
     struct probe_hang_facts of = {0};
 
@@ -211,7 +211,7 @@ static void facts(struct r2_inst *inst, uint64_t clock, uint64_t now)
         f.silent->hang->flight = 0; /* and is not the oldest the next time */
         f.silent = NULL;
     }
-    of.moved_at = inst->hang->moved_at;
+    of.moved_at = inst->diagnosis.hang->moved_at;
     of.silent_since = f.silent ? f.silent_since : 0;
     of.nic = f.silent ? nic_of(f.silent) : NULL;
     of.peer = f.silent ? f.silent->peer : NULL;
@@ -283,7 +283,8 @@ static bool is_known(struct r2_inst *inst, const struct probe_hang_word *w, uint
 
     return (code != PROBE_CODE_NONE && w->kind == PROBE_HANG_PATH) ||
            (process && w->kind > PROBE_HANG_PATH) ||
-           (inst->hang->warned_at && r2_elapsed(now, inst->hang->warned_at) < WARN_NS);
+           (inst->diagnosis.hang->warned_at &&
+            r2_elapsed(now, inst->diagnosis.hang->warned_at) < WARN_NS);
 }
 
 static void say(struct r2_inst *inst, const struct probe_hang_word *w, uint64_t now)
@@ -295,9 +296,9 @@ static void say(struct r2_inst *inst, const struct probe_hang_word *w, uint64_t 
     struct probe_line l = {.code = PROBE_CODE_H01,
                            .host = w->root.host,
                            .nic = w->nic,
-                           .elsewhere = w->root.id != inst->hang->core.self.id,
+                           .elsewhere = w->root.id != inst->diagnosis.hang->core.self.id,
                            .how = how,
-                           .job = inst->job,
+                           .job = inst->self.job,
                            .fate = PROBE_FATE_WAITS,
                            .since_ms = r2_verdict_time(inst, now > ns ? now - ns : 0)};
     struct r2_cause cause = {.code = info->name,
@@ -321,9 +322,9 @@ static void say(struct r2_inst *inst, const struct probe_hang_word *w, uint64_t 
     probe_line_short(brief, &l);
     r2_log_write(known ? R2_LOG_INFO : R2_LOG_WARN, __FILE__, __LINE__, "%s", line);
     R2_INFO("%s: %s", info->name, evidence);
-    inst->hang->said_at = now;
-    inst->hang->warned_at = known ? inst->hang->warned_at : now;
-    memcpy(inst->hang->said, w->root.host, sizeof(inst->hang->said));
+    inst->diagnosis.hang->said_at = now;
+    inst->diagnosis.hang->warned_at = known ? inst->diagnosis.hang->warned_at : now;
+    memcpy(inst->diagnosis.hang->said, w->root.host, sizeof(inst->diagnosis.hang->said));
     R2_NOTIFY(inst, on_cause, inst, &cause);
 }
 
@@ -335,8 +336,8 @@ static void say_over(struct r2_inst *inst, uint64_t now)
                              .blame = info->blame,
                              .severity = PROBE_INFO,
                              .nic = -1,
-                             .peer_host = inst->hang->said,
-                             .since_ns = inst->hang->said_at,
+                             .peer_host = inst->diagnosis.hang->said,
+                             .since_ns = inst->diagnosis.hang->said_at,
                              .how = "goes-on",
                              .confidence = 100,
                              .action = "none",
@@ -344,7 +345,8 @@ static void say_over(struct r2_inst *inst, uint64_t now)
                              .brief = text};
 
     snprintf(text, sizeof(text), "%s %.39s goes on, %.1f s after it was named", info->name,
-             inst->hang->said, (double)r2_elapsed(now, inst->hang->said_at) / 1e9);
+             inst->diagnosis.hang->said,
+             (double)r2_elapsed(now, inst->diagnosis.hang->said_at) / 1e9);
     R2_INFO("%s: %s", info->name, text + strlen(info->name) + 1);
     R2_NOTIFY(inst, on_cause, inst, &cause);
 }
@@ -353,7 +355,7 @@ static void say_over(struct r2_inst *inst, uint64_t now)
 
 static void record_send(struct r2_inst *inst, struct r2_peer *peer, unsigned flags, uint64_t clock)
 {
-    struct probe_hang *h = &inst->hang->core;
+    struct probe_hang *h = &inst->diagnosis.hang->core;
     union fo_body b;
 
     memset(&b, 0, sizeof(b));
@@ -370,7 +372,7 @@ static void record_send(struct r2_inst *inst, struct r2_peer *peer, unsigned fla
  * that it does; an older one never will. */
 static void introduce(struct r2_inst *inst, uint64_t clock)
 {
-    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+    for (struct r2_peer *p = inst->index.peers; p; p = p->next) {
         if (p->hang.known || p->hang.tries == TRIES || clock < p->hang.try_at ||
             p->host[0] == '\0' || !inst->oob->ops->peer_is_up(p->oob)) {
             continue;
@@ -384,13 +386,13 @@ static void introduce(struct r2_inst *inst, uint64_t clock)
 static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
 {
     struct probe_hang_send out[PROBE_HANG_BUDGET];
-    struct probe_hang *h = &inst->hang->core;
+    struct probe_hang *h = &inst->diagnosis.hang->core;
     enum probe_hang_change change;
     uint64_t clock;
     int due, n = 0;
 
-    clock_move(inst->hang, now);
-    clock = inst->hang->clock;
+    clock_move(inst->diagnosis.hang, now);
+    clock = inst->diagnosis.hang->clock;
     due = probe_hang_is_due(h, clock);
     if (due == 0) {
         return;
@@ -413,9 +415,9 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
 
 void r2_hang_on_record(struct r2_inst *inst, struct r2_peer *peer, const struct fo_hang *m)
 {
-    uint64_t clock = inst->hang->clock;
+    uint64_t clock = inst->diagnosis.hang->clock;
 
-    if (inst->hang->core.after == 0) {
+    if (inst->diagnosis.hang->core.after == 0) {
         return;
     }
     peer->hang.knows = 1;
@@ -431,20 +433,20 @@ void r2_hang_on_record(struct r2_inst *inst, struct r2_peer *peer, const struct 
         }
         return;
     }
-    if (probe_hang_on_word(&inst->hang->core, clock, peer, m->flags, &m->word)) {
+    if (probe_hang_on_word(&inst->diagnosis.hang->core, clock, peer, m->flags, &m->word)) {
         record_send(inst, peer, FO_HANG_WORD, clock);
     }
 }
 
 void r2_hang_leave(struct r2_inst *inst, struct r2_peer *peer)
 {
-    probe_hang_leave(&inst->hang->core, peer);
+    probe_hang_leave(&inst->diagnosis.hang->core, peer);
 }
 
 int r2_hang_open(struct r2_inst *inst)
 {
-    inst->hang = calloc(1, sizeof(*inst->hang));
-    return inst->hang ? 0 : -1;
+    inst->diagnosis.hang = calloc(1, sizeof(*inst->diagnosis.hang));
+    return inst->diagnosis.hang ? 0 : -1;
 }
 
 void r2_hang_begin(struct r2_inst *inst, int rank)
@@ -453,9 +455,9 @@ void r2_hang_begin(struct r2_inst *inst, int rank)
                                   .rank = rank < 0 ? PROBE_HANG_RANK_NONE : (uint32_t)rank,
                                   .pid = (uint32_t)getpid()};
 
-    snprintf(self.host, sizeof(self.host), "%s", inst->host);
-    inst->hang->clock = inst->hang->moved_at = 1;
-    probe_hang_init(&inst->hang->core, &self, R2_MS(inst->cfg.hang_after_ms), 1);
+    snprintf(self.host, sizeof(self.host), "%s", inst->self.host);
+    inst->diagnosis.hang->clock = inst->diagnosis.hang->moved_at = 1;
+    probe_hang_init(&inst->diagnosis.hang->core, &self, R2_MS(inst->cfg.hang_after_ms), 1);
 }
 
 const struct r2_subscriber r2_hang_subscriber = {.on_watch = on_watch};

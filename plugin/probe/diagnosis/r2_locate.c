@@ -73,7 +73,7 @@ static struct r2_case *place(struct r2_inst *inst)
         if (k->state == R2_CASE_FREE) {
             return k;
         }
-        if (k->state == R2_CASE_DECIDED && (old == NULL || k->until < old->until)) {
+        if (k->state == R2_CASE_DECIDED && (old == NULL || k->until.kept < old->until.kept)) {
             old = k;
         }
     }
@@ -92,12 +92,12 @@ static enum probe_incident judge_again(const struct r2_inst *inst, const struct 
     struct probe_again a = {.open = k->state != R2_CASE_DECIDED,
                             .found = k->found,
                             .same_cause = fault == k->fault,
-                            .new_incarnation = pair && pair->heal.lives != k->lives,
+                            .new_incarnation = pair && pair->heal.lives != k->before.incarnations,
                             .peer_anew = (uint8_t)peer_anew,
-                            .repeats = k->repeats,
+                            .repeats = k->before.repeats,
                             .since_opened = inst->watch.clock - k->opened};
 
-    a.since_decided = a.open ? 0 : inst->watch.clock + KEPT_NS - k->until;
+    a.since_decided = a.open ? 0 : inst->watch.clock + KEPT_NS - k->until.kept;
     return probe_incident_judge(&a);
 }
 
@@ -108,10 +108,10 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
     struct r2_case *k = find(inst, peer, nic, peer_nic);
     struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
     enum probe_incident what = k ? judge_again(inst, k, pair, fault, peer_anew) : PROBE_ANEW;
-    unsigned repeats = k ? k->repeats + 1 : 0, muted = k ? k->muted_next : 0;
+    unsigned repeats = k ? k->before.repeats + 1 : 0, muted = k ? k->before.muted_next : 0;
 
     if (what != PROBE_ANEW) {
-        k->muted_next += what == PROBE_MUTED;
+        k->before.muted_next += what == PROBE_MUTED;
         return k;
     }
     if (k) {
@@ -126,18 +126,18 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
                           .nic = (uint8_t)nic,
                           .peer_nic = (uint8_t)peer_nic,
                           .fault = fault,
-                          .repeats = repeats,
-                          .muted = muted};
+                          .before.repeats = repeats,
+                          .before.muted = muted};
     inst->diagnosis.case_id += 1 + (inst->diagnosis.case_id + 1 == 0);
     k->id = inst->diagnosis.case_id;
     k->since = r2_now(inst);
     k->opened = inst->watch.clock;
-    k->own_until = k->opened + r2_locate_limit(inst, pair);
-    k->report_until = k->opened + REPORT_NS;
-    k->send_interval = R2_MS(inst->cfg.t_repeat_ms);
+    k->until.own = k->opened + r2_locate_limit(inst, pair);
+    k->theirs.until = k->opened + REPORT_NS;
+    k->send.interval = R2_MS(inst->cfg.t_repeat_ms);
     k->peer_guid = pair ? pair->far.guid : 0;
     k->peer_port = pair ? pair->far.port : 0;
-    k->lives = pair ? pair->heal.lives : 0;
+    k->before.incarnations = pair ? pair->heal.lives : 0;
     case_move(k, R2_CASE_PROBING);
     r2_locate_probe(inst, k, pair);
     inst->watch.probing = 1;
@@ -160,7 +160,7 @@ void r2_locate_lost(struct r2_comm *c, int p)
     default:
         return; /* the peer opens the case, or there is nothing to find out */
     }
-    if (c->inst->cfg.watchdog && c->inst->cfg.failover && !c->fo.peer_bye) {
+    if (c->inst->cfg.watchdog && c->inst->cfg.failover && !c->fo.bye.peer) {
         open_case(c->inst, c->peer, path->nic, path->peer_nic, c->fo.path[p].why.fault, 0);
     }
 }
@@ -185,11 +185,12 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
                    itself) */
     }
     k = find(inst, peer, m->peer_nic, m->nic);
-    if (k == NULL || (m->for_id == 0 && (k->peer_id == 0 || (int32_t)(m->id - k->peer_id) > 0) &&
-                      k->state == R2_CASE_DECIDED)) {
+    if (k == NULL ||
+        (m->for_id == 0 && (k->theirs.id == 0 || (int32_t)(m->id - k->theirs.id) > 0) &&
+         k->state == R2_CASE_DECIDED)) {
         int anew =
             k &&
-            k->peer_id !=
+            k->theirs.id !=
                 0; /* else it has opened its own of the same incident before it heard of ours */
 
         k = (m->flags & FO_LOCATE_REQUEST) && inst->cfg.watchdog
@@ -198,18 +199,18 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
         if (k == NULL) {
             return;
         }
-        k->peer_first |= k->peer_id == 0;
+        k->theirs.first |= k->theirs.id == 0;
     }
-    k->heard = 1;
-    k->answer |= (m->flags & FO_LOCATE_REQUEST) != 0;
-    if ((int32_t)(m->id - k->peer_id) < 0) {
+    k->theirs.heard = 1;
+    k->theirs.requested |= (m->flags & FO_LOCATE_REQUEST) != 0;
+    if ((int32_t)(m->id - k->theirs.id) < 0) {
         return; /* late: of a case that it has closed */
     }
-    k->peer_id = m->id;
-    if (m->for_id == k->id && !k->all_of_peer) {
-        k->peer_report = *m;
-        k->reported_at = r2_now(inst);
-        k->all_of_peer = (m->flags & FO_LOCATE_FINAL) != 0;
+    k->theirs.id = m->id;
+    if (m->for_id == k->id && !k->theirs.complete) {
+        k->theirs.report = *m;
+        k->theirs.at = r2_now(inst);
+        k->theirs.complete = (m->flags & FO_LOCATE_FINAL) != 0;
     }
     inst->watch.probing = 1;
 }
@@ -218,27 +219,29 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
  * other for ever. */
 static void send_case(struct r2_inst *inst, struct r2_case *k, uint64_t now)
 {
-    int due = now >= k->send_at, request = due && !k->all_of_peer && k->state != R2_CASE_DECIDED;
+    int due = now >= k->send.at,
+        request = due && !k->theirs.complete && k->state != R2_CASE_DECIDED;
     union fo_body b = {
-        .locate = {.nic = k->nic, .peer_nic = k->peer_nic, .id = k->id, .for_id = k->peer_id}};
+        .locate = {.nic = k->nic, .peer_nic = k->peer_nic, .id = k->id, .for_id = k->theirs.id}};
     uint64_t most = SAY_MOST * R2_MS(inst->cfg.t_repeat_ms);
 
     b.locate.end = k->facts.local;
-    b.locate.direct = k->direct.outcome;
-    b.locate.n_aux = k->n_aux;
-    for (int i = 0; i < k->n_aux; i++) {
-        b.locate.aux[i] = (struct fo_locate_aux){
-            .guid = k->aux[i].guid, .port = k->aux[i].peer_port, .outcome = k->aux[i].outcome};
+    b.locate.direct = k->probes.direct.outcome;
+    b.locate.n_aux = k->probes.n_aux;
+    for (int i = 0; i < k->probes.n_aux; i++) {
+        b.locate.aux[i] = (struct fo_locate_aux){.guid = k->probes.aux[i].guid,
+                                                 .port = k->probes.aux[i].peer_port,
+                                                 .outcome = k->probes.aux[i].outcome};
     }
     b.locate.flags = (uint8_t)((request ? FO_LOCATE_REQUEST : 0) |
                                (k->state == R2_CASE_PROBING ? 0 : FO_LOCATE_FINAL));
     r2_peer_emit(inst, k->peer, FO_MSG_LOCATE, &b);
-    k->answer = 0;
+    k->theirs.requested = 0;
     if (!due) {
         return;
     }
-    k->send_at = now + k->send_interval;
-    k->send_interval = 2 * k->send_interval < most ? 2 * k->send_interval : most;
+    k->send.at = now + k->send.interval;
+    k->send.interval = 2 * k->send.interval < most ? 2 * k->send.interval : most;
 }
 
 /* --- deciding --- */
@@ -264,18 +267,18 @@ static int peer_probe_ok(const struct fo_locate *m, uint64_t guid, uint8_t port)
 static int own_probe_ok(const struct r2_inst *inst, const struct r2_case *k, uint64_t guid,
                         uint8_t port)
 {
-    for (int i = 0; i < k->n_aux; i++) {
-        if (guid && k->aux[i].guid == guid && k->aux[i].peer_port == port &&
-            k->aux[i].outcome == PROBE_OK) {
+    for (int i = 0; i < k->probes.n_aux; i++) {
+        if (guid && k->probes.aux[i].guid == guid && k->probes.aux[i].peer_port == port &&
+            k->probes.aux[i].outcome == PROBE_OK) {
             return 1;
         }
     }
-    for (int i = 0; i < k->n_more; i++) {
-        const struct ib_nic *ours = &inst->nics.nic[k->more[i].nic];
-        int is_it = (k->more[i].guid == guid && k->more[i].peer_port == port) ||
+    for (int i = 0; i < k->probes.n_more; i++) {
+        const struct ib_nic *ours = &inst->nics.nic[k->probes.more[i].nic];
+        int is_it = (k->probes.more[i].guid == guid && k->probes.more[i].peer_port == port) ||
                     (ours->guid == guid && ours->port == port);
 
-        if (guid && is_it && k->more[i].outcome == PROBE_OK) {
+        if (guid && is_it && k->probes.more[i].outcome == PROBE_OK) {
             return 1;
         }
     }
@@ -292,14 +295,16 @@ static void weigh_aux(const struct r2_inst *inst, struct r2_case *k)
     struct probe_end *l = &k->facts.local, *r = &k->facts.remote;
     int nobody = failed(l->aux) && failed(r->aux), l_alive = nobody, r_alive = nobody;
 
-    for (int i = 0; i < k->n_aux; i++) {
-        l_alive |= failed(k->aux[i].outcome) &&
-                   (peer_probe_ok(&k->peer_report, k->aux[i].guid, k->aux[i].peer_port) ||
-                    own_probe_ok(inst, k, k->aux[i].guid, k->aux[i].peer_port));
+    for (int i = 0; i < k->probes.n_aux; i++) {
+        l_alive |=
+            failed(k->probes.aux[i].outcome) &&
+            (peer_probe_ok(&k->theirs.report, k->probes.aux[i].guid, k->probes.aux[i].peer_port) ||
+             own_probe_ok(inst, k, k->probes.aux[i].guid, k->probes.aux[i].peer_port));
     }
-    for (int i = 0; i < k->peer_report.n_aux; i++) {
-        r_alive |= failed(k->peer_report.aux[i].outcome) &&
-                   own_probe_ok(inst, k, k->peer_report.aux[i].guid, k->peer_report.aux[i].port);
+    for (int i = 0; i < k->theirs.report.n_aux; i++) {
+        r_alive |=
+            failed(k->theirs.report.aux[i].outcome) &&
+            own_probe_ok(inst, k, k->theirs.report.aux[i].guid, k->theirs.report.aux[i].port);
     }
     if (l_alive && l->aux_n < PROBE_SEVERAL) {
         l->aux_n = PROBE_SEVERAL;
@@ -317,17 +322,17 @@ static uint8_t both(uint8_t here, uint8_t there)
 
 static void add_up(struct r2_inst *inst, struct r2_case *k)
 {
-    k->facts.peer = k->peer->refused_since                         ? PROBE_ERROR
-                    : k->heard || k->peer->last_contact > k->since ? PROBE_OK
-                                                                   : PROBE_TIMEOUT;
+    k->facts.peer = k->peer->refused_since                                ? PROBE_ERROR
+                    : k->theirs.heard || k->peer->last_contact > k->since ? PROBE_OK
+                                                                          : PROBE_TIMEOUT;
     if (k->facts.peer == PROBE_TIMEOUT) {
         r2_locate_peer_silent(inst, k);
     }
-    if (k->all_of_peer) {
-        k->facts.remote = k->peer_report.end;
-        k->facts.direct = both(k->facts.direct, k->peer_report.direct);
+    if (k->theirs.complete) {
+        k->facts.remote = k->theirs.report.end;
+        k->facts.direct = both(k->facts.direct, k->theirs.report.direct);
         weigh_aux(inst, k);
-        k->heard_all = 1;
+        k->theirs.in_facts = 1;
     }
     k->found = probe_verdict(&k->facts).blame;
 }
@@ -353,9 +358,9 @@ static void confirm(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
     struct r2_pair *pair = r2_pair_find(inst, k->peer, k->nic, k->peer_nic);
 
-    k->confirming = 1;
+    k->confirm.on = 1;
     if (pair) {
-        k->answers = pair->probe.answers;
+        k->confirm.answers = pair->probe.answers;
         r2_pair_send_probe(pair, clock, 0);
     }
 }
@@ -364,19 +369,19 @@ static void confirm(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 static int confirmed_well(const struct r2_inst *inst, const struct r2_case *k)
 {
     const struct r2_pair *pair =
-        k->confirming ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
+        k->confirm.on ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
-    return pair && pair->probe.answers != k->answers;
+    return pair && pair->probe.answers != k->confirm.answers;
 }
 
 /* 1: it is held, perhaps once more. */
 static int hold_back(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
-    if (r2_rule(R2_RULE_ASK_AGAIN) && is_silence(k) && !k->confirming) {
-        k->held_until = clock + MOMENT_NS;
+    if (r2_rule(R2_RULE_ASK_AGAIN) && is_silence(k) && !k->confirm.on) {
+        k->until.held = clock + MOMENT_NS;
         confirm(inst, k, clock);
     } else if (k->found == PROBE_BLAME_UNKNOWN && k->state == R2_CASE_WAITING) {
-        k->held_until = r2_locate_open(inst, k) ? k->opened + HELD_MOST : clock + HELD_NS;
+        k->until.held = r2_locate_open(inst, k) ? k->opened + HELD_MOST : clock + HELD_NS;
     } else {
         return 0;
     }
@@ -396,7 +401,7 @@ static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
         return;
     }
     case_move(k, R2_CASE_DECIDED);
-    k->until = clock + KEPT_NS;
+    k->until.kept = clock + KEPT_NS;
     r2_verdict_announce(inst, k);
 }
 
@@ -410,22 +415,24 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
 {
     if (k->state == R2_CASE_PROBING && r2_locate_gather(inst, k, clock)) {
         case_move(k, R2_CASE_WAITING);
-        k->send_at = 0;
+        k->send.at = 0;
     }
-    if (k->state == R2_CASE_WAITING &&
-        (k->all_of_peer || clock >= k->report_until || k->peer->refused_since || settled_here(k))) {
+    if (k->state == R2_CASE_WAITING && (k->theirs.complete || clock >= k->theirs.until ||
+                                        k->peer->refused_since || settled_here(k))) {
         send_case(inst, k, now); /* it may still wait for ours */
         decide(inst, k, clock);
     }
-    if (k->state == R2_CASE_HELD && (clock >= k->held_until || (k->all_of_peer && !k->heard_all) ||
-                                     confirmed_well(inst, k) || r2_locate_late(inst, k))) {
+    if (k->state == R2_CASE_HELD &&
+        (clock >= k->until.held || (k->theirs.complete && !k->theirs.in_facts) ||
+         confirmed_well(inst, k) || r2_locate_late(inst, k))) {
         decide(inst, k, clock);
     }
-    if (k->state == R2_CASE_DECIDED && clock >= k->until) {
+    if (k->state == R2_CASE_DECIDED && clock >= k->until.kept) {
         case_move(k, R2_CASE_FREE);
         return 0;
     }
-    if (k->state == R2_CASE_DECIDED ? k->answer : (now >= k->send_at || k->answer)) {
+    if (k->state == R2_CASE_DECIDED ? k->theirs.requested
+                                    : (now >= k->send.at || k->theirs.requested)) {
         send_case(inst, k, now);
     }
     return k->state != R2_CASE_DECIDED;

@@ -48,38 +48,53 @@ struct r2_case {
     enum r2_case_state state;
     struct r2_peer *peer;
     uint8_t nic, peer_nic;
-    uint8_t peer_first;  /* the peer has opened one and reports first */
-    uint8_t heard;       /* the peer has reported something */
-    uint8_t all_of_peer; /* ... and all that it will find out */
-    uint8_t answer;      /* the peer asks */
-    uint8_t process;     /* about the peer's process, not about a pair */
-    uint8_t peer_port;   /* of the remote NIC, with peer_guid; 0: not known */
+    uint8_t process;   /* about the peer's process, not about a pair */
+    uint8_t peer_port; /* of the remote NIC, with peer_guid; 0: not known */
     uint64_t peer_guid;
     enum ib_fault fault;
-    uint32_t id, peer_id;            /* ours; the peer's, 0: not known */
-    uint64_t since;                  /* the fault, real time, ns */
-    uint64_t opened;                 /* watch's clock */
-    uint64_t own_until;              /* own facts are gathered until then */
-    uint64_t report_until;           /* the peer's report is waited for until then */
-    uint64_t held_until;             /* HELD: announced then */
-    uint64_t until;                  /* DECIDED: kept until then */
-    uint64_t send_at, send_interval; /* real time */
-    uint8_t found;                   /* enum probe_blame; DECIDED */
-    uint8_t heard_all;               /* the peer's report is in the facts */
-    unsigned lives;                  /* heal.incarnations of the pair when it was opened */
-    unsigned repeats;                /* cases before it on this pair, one after the other */
-    unsigned muted; /* incidents between the case before and this one that had none of their own */
-    unsigned muted_next; /* ... and since this one */
-    unsigned loopback_probes;
-    uint8_t confirming; /* the pair is probed once more, or was asked to the end of the case;
-                           answers: its count before */
-    unsigned answers;
-    struct r2_case_probe direct, aux[R2_CASE_AUX], more[R2_CASE_MORE];
-    uint8_t n_aux, n_more;
+    uint32_t id;     /* ours */
+    uint64_t since;  /* the fault, real time, ns */
+    uint64_t opened; /* watch's clock */
+    struct {
+        uint32_t id;       /* 0: not known */
+        uint8_t first;     /* the peer has opened one and reports first */
+        uint8_t heard;     /* the peer has reported something */
+        uint8_t complete;  /* ... and all that it will find out */
+        uint8_t in_facts;  /* its report is in the facts */
+        uint8_t requested; /* the peer asks for ours */
+        uint64_t until;    /* its report is waited for until then */
+        uint64_t at;       /* real time, ns: when it came; 0: not yet */
+        struct fo_locate report;
+    } theirs; /* the peer's case of it */
+    struct {
+        uint64_t own;  /* own facts are gathered until then */
+        uint64_t held; /* HELD: announced then */
+        uint64_t kept; /* DECIDED: kept until then */
+    } until;
+    struct {
+        uint64_t at, interval; /* real time, ns */
+    } send;
+    uint8_t found; /* enum probe_blame; DECIDED */
+    struct {
+        unsigned incarnations; /* heal.incarnations of the pair when it was opened */
+        unsigned repeats;      /* cases before it on this pair, one after the other */
+        unsigned muted;        /* incidents between the case before and this one that had none of
+                                  their own */
+        unsigned muted_next;   /* ... and since this one */
+    } before;
+    struct {
+        unsigned probes;
+        uint64_t at; /* real time, ns: when its outcome was seen; 0: not yet */
+    } loopback;
+    struct {
+        uint8_t on;       /* the pair is probed once more, or was asked to the end of the case */
+        unsigned answers; /* its count before */
+    } confirm;
+    struct {
+        struct r2_case_probe direct, aux[R2_CASE_AUX], more[R2_CASE_MORE];
+        uint8_t n_aux, n_more;
+    } probes;
     struct probe_facts facts;
-    struct fo_locate peer_report;
-    uint64_t reported_at,
-        loop_at; /* real time, ns: when that came, when our loop's outcome was seen; 0: not yet */
 };
 
 /* Allocates the cases. -1: out of memory. Freed with the instance. */

@@ -91,7 +91,7 @@ static void own_probe_poll(struct r2_inst *inst, const struct r2_case *k, struct
         own_probe_end(a, PROBE_OK);
     } else if (pair->probe.silent_at >= k->opened && pair->probe.silent_at) {
         own_probe_end(a, PROBE_TIMEOUT);
-    } else if (clock >= k->own_until) {
+    } else if (clock >= k->until.own) {
         a->alone = r2_pair_is_probing(pair) || pair->probe.unanswered;
         own_probe_end(a, PROBE_NA);
     }
@@ -112,14 +112,14 @@ static int tells(const struct r2_pair *pair)
 static void probe_aux(struct r2_inst *inst, struct r2_case *k)
 {
     for (int round = 0; round < 2; round++) {
-        for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX;
+        for (struct r2_pair *pair = inst->index.pairs; pair && k->probes.n_aux < R2_CASE_AUX;
              pair = pair->next) {
             int same_card = pair->peer && pair->far.guid == k->peer_guid &&
                             (k->peer_guid || pair->peer == k->peer);
 
             if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card &&
                 tells(pair)) {
-                own_probe_begin(k, &k->aux[k->n_aux++], pair);
+                own_probe_begin(k, &k->probes.aux[k->probes.n_aux++], pair);
             }
         }
     }
@@ -140,9 +140,9 @@ static int vouches(const struct r2_inst *inst, const struct r2_case *k, const st
 static void probe_more(struct r2_inst *inst, struct r2_case *k)
 {
     for (int round = 0; round < 3; round++) {
-        for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE;
+        for (struct r2_pair *pair = inst->index.pairs; pair && k->probes.n_more < R2_CASE_MORE;
              pair = pair->next) {
-            const struct r2_case_probe *had = k->n_more ? &k->more[0] : NULL;
+            const struct r2_case_probe *had = k->probes.n_more ? &k->probes.more[0] : NULL;
             int carries = r2_cross_carries(pair);
 
             if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic &&
@@ -150,7 +150,7 @@ static void probe_more(struct r2_inst *inst, struct r2_case *k)
                 (round == 0   ? carries && vouches(inst, k, pair)
                  : round == 1 ? carries
                               : tells(pair))) {
-                own_probe_begin(k, &k->more[k->n_more++], pair);
+                own_probe_begin(k, &k->probes.more[k->probes.n_more++], pair);
             }
         }
     }
@@ -165,13 +165,14 @@ uint64_t r2_locate_limit(const struct r2_inst *inst, const struct r2_pair *pair)
 
 void r2_locate_probe(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair)
 {
-    k->direct = (struct r2_case_probe){.peer = k->peer, .nic = k->nic, .peer_nic = k->peer_nic};
+    k->probes.direct =
+        (struct r2_case_probe){.peer = k->peer, .nic = k->nic, .peer_nic = k->peer_nic};
     if (pair == NULL) {
-        own_probe_end(&k->direct, PROBE_NA);
+        own_probe_end(&k->probes.direct, PROBE_NA);
     } else {
-        own_probe_begin(k, &k->direct, pair);
+        own_probe_begin(k, &k->probes.direct, pair);
     }
-    k->loopback_probes = inst->diagnosis.loop[k->nic].questions;
+    k->loopback.probes = inst->diagnosis.loop[k->nic].questions;
     r2_loopback_probe(inst, k->nic, inst->watch.clock, r2_locate_limit(inst, pair) / 2);
     probe_aux(inst, k);
     probe_more(inst, k);
@@ -234,18 +235,18 @@ static bool has_failed_together(const struct r2_inst *inst, const struct r2_case
     if (a->peer == NULL || a->outcome != PROBE_TIMEOUT) {
         return 0;
     }
-    here = alive_at(pair_of(inst, &k->direct));
+    here = alive_at(pair_of(inst, &k->probes.direct));
     there = alive_at(pair_of(inst, a));
     return here && there && (here > there ? here - there : there - here) <= TOGETHER_NS;
 }
 
 static void take_stock(const struct r2_inst *inst, struct r2_case *k)
 {
-    k->facts.direct = k->direct.outcome;
-    k->facts.local.aux = any(k->aux, k->n_aux, 1, &k->facts.local.aux_n);
-    k->facts.others = any(k->more, k->n_more, 0, &k->facts.others_n);
-    for (int i = 0; i < k->n_more && k->facts.others_n < PROBE_SEVERAL; i++) {
-        if (has_failed_together(inst, k, &k->more[i])) {
+    k->facts.direct = k->probes.direct.outcome;
+    k->facts.local.aux = any(k->probes.aux, k->probes.n_aux, 1, &k->facts.local.aux_n);
+    k->facts.others = any(k->probes.more, k->probes.n_more, 0, &k->facts.others_n);
+    for (int i = 0; i < k->probes.n_more && k->facts.others_n < PROBE_SEVERAL; i++) {
+        if (has_failed_together(inst, k, &k->probes.more[i])) {
             k->facts.others_n = PROBE_SEVERAL;
         }
     }
@@ -261,43 +262,43 @@ static int own_probe_stamp(struct r2_case_probe *a, uint64_t now)
 int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
     const struct r2_loopback *l = &inst->diagnosis.loop[k->nic];
-    int open = l->questions == k->loopback_probes;
+    int open = l->questions == k->loopback.probes;
     uint64_t now = r2_now(inst);
 
-    own_probe_poll(inst, k, &k->direct, clock);
-    open |= own_probe_stamp(&k->direct, now);
-    for (int i = 0; i < k->n_aux; i++) {
-        own_probe_poll(inst, k, &k->aux[i], clock);
-        open |= own_probe_stamp(&k->aux[i], now);
+    own_probe_poll(inst, k, &k->probes.direct, clock);
+    open |= own_probe_stamp(&k->probes.direct, now);
+    for (int i = 0; i < k->probes.n_aux; i++) {
+        own_probe_poll(inst, k, &k->probes.aux[i], clock);
+        open |= own_probe_stamp(&k->probes.aux[i], now);
     }
-    for (int i = 0; i < k->n_more; i++) {
-        own_probe_poll(inst, k, &k->more[i], clock);
-        open |= own_probe_stamp(&k->more[i], now);
+    for (int i = 0; i < k->probes.n_more; i++) {
+        own_probe_poll(inst, k, &k->probes.more[i], clock);
+        open |= own_probe_stamp(&k->probes.more[i], now);
     }
     k->facts.local.port = (uint8_t)r2_locate_port(inst, k->nic);
-    if (l->questions != k->loopback_probes && k->facts.local.loop == PROBE_NA) {
+    if (l->questions != k->loopback.probes && k->facts.local.loop == PROBE_NA) {
         k->facts.local.loop = l->outcome;
-        k->loop_at = now;
+        k->loopback.at = now;
     }
     take_stock(inst, k);
-    return !open || clock >= k->own_until || k->facts.local.port != PROBE_PORT_UP;
+    return !open || clock >= k->until.own || k->facts.local.port != PROBE_PORT_UP;
 }
 
 void r2_locate_peer_silent(const struct r2_inst *inst, struct r2_case *k)
 {
-    count_alone(&k->direct, 1, k->peer);
-    count_alone(k->aux, k->n_aux, k->peer);
-    count_alone(k->more, k->n_more, k->peer);
+    count_alone(&k->probes.direct, 1, k->peer);
+    count_alone(k->probes.aux, k->probes.n_aux, k->peer);
+    count_alone(k->probes.more, k->probes.n_more, k->peer);
     take_stock(inst, k);
 }
 
 void r2_locate_probe_drop(struct r2_case *k, const struct r2_peer *peer)
 {
-    for (int i = 0; i < k->n_aux; i++) {
-        if (k->aux[i].peer == peer) {
-            k->aux[i].peer = NULL;
-            if (!k->aux[i].ended) {
-                own_probe_end(&k->aux[i], PROBE_NA);
+    for (int i = 0; i < k->probes.n_aux; i++) {
+        if (k->probes.aux[i].peer == peer) {
+            k->probes.aux[i].peer = NULL;
+            if (!k->probes.aux[i].ended) {
+                own_probe_end(&k->probes.aux[i], PROBE_NA);
             }
         }
     }
@@ -305,8 +306,8 @@ void r2_locate_probe_drop(struct r2_case *k, const struct r2_peer *peer)
 
 void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum probe_outcome o)
 {
-    own_probe_end(&k->direct, o);
-    k->direct.at = r2_now(inst);
+    own_probe_end(&k->probes.direct, o);
+    k->probes.direct.at = r2_now(inst);
     take_stock(inst, k);
 }
 
@@ -331,9 +332,9 @@ static bool is_out(const struct r2_inst *inst, const struct r2_case_probe *a, in
 
 int r2_locate_open(const struct r2_inst *inst, const struct r2_case *k)
 {
-    return is_out(inst, &k->direct, 1, R2_RULE_LATE_ANSWER) ||
-           is_out(inst, k->aux, k->n_aux, R2_RULE_LATE_AUX) ||
-           is_out(inst, k->more, k->n_more, R2_RULE_LATE_AUX);
+    return is_out(inst, &k->probes.direct, 1, R2_RULE_LATE_ANSWER) ||
+           is_out(inst, k->probes.aux, k->probes.n_aux, R2_RULE_LATE_AUX) ||
+           is_out(inst, k->probes.more, k->probes.n_more, R2_RULE_LATE_AUX);
 }
 
 /* 1: it has come. */
@@ -357,17 +358,17 @@ static int take_late(const struct r2_inst *inst, const struct r2_case *k, struct
 
 int r2_locate_late(const struct r2_inst *inst, struct r2_case *k)
 {
-    int n = r2_rule(R2_RULE_LATE_ANSWER) && take_late(inst, k, &k->direct);
+    int n = r2_rule(R2_RULE_LATE_ANSWER) && take_late(inst, k, &k->probes.direct);
 
-    if (n && k->direct.outcome == PROBE_TIMEOUT) {
-        k->confirming = 1; /* silent when all else had answered */
-        k->answers = pair_of(inst, &k->direct)->probe.answers;
+    if (n && k->probes.direct.outcome == PROBE_TIMEOUT) {
+        k->confirm.on = 1; /* silent when all else had answered */
+        k->confirm.answers = pair_of(inst, &k->probes.direct)->probe.answers;
     }
-    for (int i = 0; i < k->n_aux && r2_rule(R2_RULE_LATE_AUX); i++) {
-        n += take_late(inst, k, &k->aux[i]);
+    for (int i = 0; i < k->probes.n_aux && r2_rule(R2_RULE_LATE_AUX); i++) {
+        n += take_late(inst, k, &k->probes.aux[i]);
     }
-    for (int i = 0; i < k->n_more && r2_rule(R2_RULE_LATE_AUX); i++) {
-        n += take_late(inst, k, &k->more[i]);
+    for (int i = 0; i < k->probes.n_more && r2_rule(R2_RULE_LATE_AUX); i++) {
+        n += take_late(inst, k, &k->probes.more[i]);
     }
     if (n) {
         take_stock(inst, k);

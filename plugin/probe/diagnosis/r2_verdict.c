@@ -41,7 +41,7 @@ static void about_nic(struct r2_inst *inst, int nic, struct probe_report *w)
     struct ib_addr addr;
 
     w->subject = r2_subject_nic(inst, nic);
-    name_it(w, inst->host, inst->nics.nic[nic].name);
+    name_it(w, inst->self.host, inst->nics.nic[nic].name);
     ib_nic_addr_get(&inst->nics, nic, &addr);
     memcpy(w->gid, addr.gid, sizeof(w->gid));
 }
@@ -75,7 +75,7 @@ static int make_report(struct r2_inst *inst, const struct r2_case *k, enum probe
             return 0;
         }
         w->subject = r2_subject_path(inst, pair);
-        name_it(w, inst->host, inst->nics.nic[k->nic].name);
+        name_it(w, inst->self.host, inst->nics.nic[k->nic].name);
         return 1;
     case PROBE_BLAME_PEER:
         w->blame = PROBE_BLAME_PEER;
@@ -200,10 +200,10 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct r2_fin
     if (k->peer && f->v.blame == PROBE_BLAME_PEER) {
         k->peer->gossip.blamed = 1;
     }
-    if (f->code == PROBE_CODE_F03 && k->peer_first && !more) {
+    if (f->code == PROBE_CODE_F03 && k->theirs.first && !more) {
         undecided_share(inst, k, f);
     }
-    if (f->known ? !r2_gossip_publish(inst, &f->report) : k->peer_first || more) {
+    if (f->known ? !r2_gossip_publish(inst, &f->report) : k->theirs.first || more) {
         level = R2_LOG_TRACE; /* the other end announces it, or somebody has found out more */
     }
     warns =
@@ -233,7 +233,7 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
     const struct probe_code_info *info = probe_code_info(PROBE_CODE_O01);
     struct probe_line l = {.code = PROBE_CODE_O01,
                            .host = peer->host,
-                           .job = inst->job,
+                           .job = inst->self.job,
                            .how = "channel:lost",
                            .fate = PROBE_FATE_CONTINUES};
     char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE], evidence[R2_EVIDENCE_LINE];
@@ -310,25 +310,26 @@ static uint64_t age_of(const struct r2_comm *c)
 {
     uint64_t give_up = (uint64_t)c->inst->cfg.t_give_up_ms * 1000000;
 
-    return c->fo.by_peer ? give_up : 2 * give_up + ENDS_LATE_NS;
+    return c->fo.cause.by_peer ? give_up : 2 * give_up + ENDS_LATE_NS;
 }
 
 void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND])
 {
     struct r2_found f = r2_verdict_latest(c->inst, age_of(c));
-    uint8_t peer = c->fo.peer_code;
+    uint8_t peer = c->fo.cause.peer_code;
 
     out[0] = '\0';
     if (c->fo.error == R2_ERR_ARG) {
         return; /* NCCL's own doing */
     }
-    if (f.over && (peer != PROBE_CODE_NONE || c->fo.code != PROBE_CODE_NONE)) {
+    if (f.over && (peer != PROBE_CODE_NONE || c->fo.cause.code != PROBE_CODE_NONE)) {
         f = (struct r2_found){.code = PROBE_CODE_NONE};
     }
-    if (f.code == PROBE_CODE_NONE && peer == PROBE_CODE_NONE && c->fo.code != PROBE_CODE_NONE) {
-        f.code = c->fo.code;
+    if (f.code == PROBE_CODE_NONE && peer == PROBE_CODE_NONE &&
+        c->fo.cause.code != PROBE_CODE_NONE) {
+        f.code = c->fo.cause.code;
         snprintf(f.brief, sizeof(f.brief), "%s %s%s", probe_code_info(f.code)->name,
-                 probe_code_info(f.code)->text, c->fo.code_theirs ? ", at the other end" : "");
+                 probe_code_info(f.code)->text, c->fo.cause.theirs ? ", at the other end" : "");
     }
     if (peer != PROBE_CODE_NONE && peer != f.code) {
         snprintf(out, R2_VERDICT_FOUND, "%s %s, says %.40s%s%s", probe_code_info(peer)->name,

@@ -64,11 +64,11 @@ static void port_of(const struct r2_inst *inst, uint64_t guid, uint8_t port, cha
 {
     for (int i = 0; guid && i < inst->nics.count; i++) {
         if (inst->nics.nic[i].guid == guid && inst->nics.nic[i].port == port) {
-            snprintf(out, room, "%s %s", inst->host, inst->nics.nic[i].name);
+            snprintf(out, room, "%s %s", inst->self.host, inst->nics.nic[i].name);
             return;
         }
     }
-    for (const struct r2_pair *pair = inst->pairs; guid && pair; pair = pair->next) {
+    for (const struct r2_pair *pair = inst->index.pairs; guid && pair; pair = pair->next) {
         if (pair->peer && pair->far.guid == guid && pair->far.port == port && pair->far.name[0]) {
             snprintf(out, room, "%s %s", pair->peer->host, pair->far.name);
             return;
@@ -88,7 +88,7 @@ static void put_own_probe(const struct r2_inst *inst, const struct r2_case *k,
     } else {
         port_of(inst, a->guid, a->peer_port, to, sizeof(to));
     }
-    put(e, "%s %s to %s: %s%s", inst->host, inst->nics.nic[a->nic].name, to,
+    put(e, "%s %s to %s: %s%s", inst->self.host, inst->nics.nic[a->nic].name, to,
         outcome_name(a->outcome), when(k, a->at).text);
 }
 
@@ -98,19 +98,20 @@ static void put_peer_report(struct r2_inst *inst, const struct r2_case *k, struc
     const char *nic = r2_evidence_peer_nic(inst, k);
     char to[80];
 
-    if (!k->heard_all) {
-        put(e, "%s %s: %s", k->peer->host, nic, k->heard ? "its word is not complete" : "no word");
+    if (!k->theirs.in_facts) {
+        put(e, "%s %s: %s", k->peer->host, nic,
+            k->theirs.heard ? "its word is not complete" : "no word");
         return;
     }
     put(e, "%s %s, its own word%s: port %s, loop %s", k->peer->host, nic,
-        when(k, k->reported_at).text, r2_evidence_port(k->facts.remote.port),
+        when(k, k->theirs.at).text, r2_evidence_port(k->facts.remote.port),
         outcome_name(k->facts.remote.loop));
-    put(e, "%s %s to %s %s: %s", k->peer->host, nic, inst->host, inst->nics.nic[k->nic].name,
-        outcome_name(k->peer_report.direct));
-    for (int i = 0; i < k->peer_report.n_aux; i++) {
-        port_of(inst, k->peer_report.aux[i].guid, k->peer_report.aux[i].port, to, sizeof(to));
+    put(e, "%s %s to %s %s: %s", k->peer->host, nic, inst->self.host, inst->nics.nic[k->nic].name,
+        outcome_name(k->theirs.report.direct));
+    for (int i = 0; i < k->theirs.report.n_aux; i++) {
+        port_of(inst, k->theirs.report.aux[i].guid, k->theirs.report.aux[i].port, to, sizeof(to));
         put(e, "%s %s to %s: %s", k->peer->host, nic, to,
-            outcome_name(k->peer_report.aux[i].outcome));
+            outcome_name(k->theirs.report.aux[i].outcome));
     }
 }
 
@@ -136,7 +137,7 @@ static void put_counters(const struct r2_inst *inst, const struct r2_case *k, st
         }
         len += (size_t)n;
     }
-    put(e, "%s %s, since its first connection: %s", inst->host, inst->nics.nic[k->nic].name,
+    put(e, "%s %s, since its first connection: %s", inst->self.host, inst->nics.nic[k->nic].name,
         len ? list : "no error counter has grown");
 }
 
@@ -149,23 +150,24 @@ void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2
                                          : "its NICs answer, the process says nothing");
         return;
     }
-    put(e, "%s %s: port %s, loop %s%s", inst->host, inst->nics.nic[k->nic].name,
+    put(e, "%s %s: port %s, loop %s%s", inst->self.host, inst->nics.nic[k->nic].name,
         r2_evidence_port(k->facts.local.port), outcome_name(k->facts.local.loop),
-        when(k, k->loop_at).text);
+        when(k, k->loopback.at).text);
     if (k->peer) {
-        put_own_probe(inst, k, &k->direct, e);
-        for (int i = 0; i < k->n_aux; i++) {
-            put_own_probe(inst, k, &k->aux[i], e);
+        put_own_probe(inst, k, &k->probes.direct, e);
+        for (int i = 0; i < k->probes.n_aux; i++) {
+            put_own_probe(inst, k, &k->probes.aux[i], e);
         }
         put_peer_report(inst, k, e);
-        for (int i = 0; i < k->n_more; i++) {
-            put_own_probe(inst, k, &k->more[i], e);
+        for (int i = 0; i < k->probes.n_more; i++) {
+            put_own_probe(inst, k, &k->probes.more[i], e);
         }
         put(e, "process on %s: %s", k->peer->host, outcome_name(k->facts.peer));
     }
     put_counters(inst, k, e);
-    if (k->muted) {
-        put(e, "%u times more it broke on this pair since the case before this one", k->muted);
+    if (k->before.muted) {
+        put(e, "%u times more it broke on this pair since the case before this one",
+            k->before.muted);
     }
 }
 
@@ -174,20 +176,20 @@ struct probe_seen r2_evidence_seen(const struct r2_case *k, enum probe_code code
 {
     struct probe_seen s = {0, 0};
 
-    probe_seen_add(&s, code, blame, PROBE_POINT_PAIR, k->direct.outcome);
+    probe_seen_add(&s, code, blame, PROBE_POINT_PAIR, k->probes.direct.outcome);
     probe_seen_add(&s, code, blame, PROBE_POINT_NEAR_LOOP, k->facts.local.loop);
-    for (int i = 0; i < k->n_aux; i++) {
-        probe_seen_add(&s, code, blame, PROBE_POINT_NEAR_AUX, k->aux[i].outcome);
+    for (int i = 0; i < k->probes.n_aux; i++) {
+        probe_seen_add(&s, code, blame, PROBE_POINT_NEAR_AUX, k->probes.aux[i].outcome);
     }
-    if (k->heard_all) {
-        probe_seen_add(&s, code, blame, PROBE_POINT_PAIR, k->peer_report.direct);
+    if (k->theirs.in_facts) {
+        probe_seen_add(&s, code, blame, PROBE_POINT_PAIR, k->theirs.report.direct);
         probe_seen_add(&s, code, blame, PROBE_POINT_FAR_LOOP, k->facts.remote.loop);
     }
-    for (int i = 0; k->heard_all && i < k->peer_report.n_aux; i++) {
-        probe_seen_add(&s, code, blame, PROBE_POINT_FAR_AUX, k->peer_report.aux[i].outcome);
+    for (int i = 0; k->theirs.in_facts && i < k->theirs.report.n_aux; i++) {
+        probe_seen_add(&s, code, blame, PROBE_POINT_FAR_AUX, k->theirs.report.aux[i].outcome);
     }
-    for (int i = 0; i < k->n_more; i++) {
-        probe_seen_add(&s, code, blame, PROBE_POINT_OTHERS, k->more[i].outcome);
+    for (int i = 0; i < k->probes.n_more; i++) {
+        probe_seen_add(&s, code, blame, PROBE_POINT_OTHERS, k->probes.more[i].outcome);
     }
     return s;
 }

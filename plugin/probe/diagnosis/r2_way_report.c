@@ -60,7 +60,7 @@ static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t n
     char flow[R2_WAY_FLOW], back[R2_WAY_FLOW], how[80], line[PROBE_LINE_SIZE],
         brief[PROBE_SHORT_SIZE], evidence[2][R2_WAY_FLOW + 32];
     struct probe_line l = {.code = PROBE_CODE_F04,
-                           .host = inst->host,
+                           .host = inst->self.host,
                            .nic = nic->name,
                            .pci = pci ? pci + 1 : NULL,
                            .peer_host = pair->peer->host,
@@ -68,7 +68,7 @@ static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t n
                            .how = how,
                            .flow = flow,
                            .back = back,
-                           .job = inst->job,
+                           .job = inst->self.job,
                            .rail1 = (unsigned)nic->rail + 1,
                            .fate = PROBE_FATE_CONTINUES};
     struct r2_cause cause = {.code = info->name,

@@ -41,7 +41,7 @@ void r2_cross_want(struct r2_comm *c)
     struct r2_peer *peer = c->peer;
     const struct ib_path *a = NULL;
 
-    if (peer->crossed != NOT_YET || strcmp(peer->host, c->inst->host) == 0 ||
+    if (peer->crossed != NOT_YET || strcmp(peer->host, c->inst->self.host) == 0 ||
         !ours_to_make(c->inst, peer)) {
         return;
     }

@@ -119,7 +119,7 @@ static struct r2_pair *pair_of(const struct r2_inst *inst, int nic, uint32_t qpn
 {
     struct r2_pair *pair;
 
-    for (pair = inst->pairs; pair && !(pair->nic == nic && pair->carried.qpn == qpn);
+    for (pair = inst->index.pairs; pair && !(pair->nic == nic && pair->carried.qpn == qpn);
          pair = pair->next) {
     }
     return pair;
@@ -136,7 +136,7 @@ static void on_message(void *arg, int nic, uint32_t qpn, const void *msg, size_t
         pair->carried.heard_at = r2_now(inst);
         peer->channel.deaf_until =
             imm == DEAF ? r2_now(inst) + ROW_NS(inst) : peer->channel.deaf_until;
-        inst->deliver(inst, peer, msg, len);
+        inst->above.deliver(inst, peer, msg, len);
     }
 }
 

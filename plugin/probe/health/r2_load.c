@@ -78,8 +78,8 @@ static void count_wanted(struct r2_comm *c)
 /* Who receives writes CTS, and so touches a path, too. */
 static int counts(const struct r2_comm *c)
 {
-    return atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
-           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
+    return atomic_load_explicit(&c->state.setup, memory_order_acquire) == R2_SETUP_DONE &&
+           atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN &&
            IB_RLX_GET(c->conn.touched);
 }
 

@@ -252,12 +252,12 @@ static void enter(struct r2_pair *pair)
     struct r2_inst *inst = pair->inst;
     struct r2_pair **bucket = &inst->index.pair[bucket_of(pair->peer, pair->nic, pair->peer_nic)];
 
-    pair->next = inst->pairs;
-    pair->prev = &inst->pairs;
+    pair->next = inst->index.pairs;
+    pair->prev = &inst->index.pairs;
     if (pair->next) {
         pair->next->prev = &pair->next;
     }
-    inst->pairs = pair;
+    inst->index.pairs = pair;
     pair->peer_next = pair->peer->pairs;
     pair->peer->pairs = pair;
     pair->hash_next = *bucket;
@@ -377,7 +377,7 @@ void r2_pairs_drop(struct r2_peer *peer)
 
 void r2_pairs_free(struct r2_inst *inst, uint64_t still_running)
 {
-    struct r2_pair **p = &inst->pairs;
+    struct r2_pair **p = &inst->index.pairs;
 
     memset(inst->index.pair, 0, sizeof(inst->index.pair)); /* nobody finds any from here on */
     while (*p) {

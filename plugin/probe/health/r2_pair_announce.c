@@ -76,7 +76,7 @@ uint64_t r2_pairs_announce(struct r2_inst *inst, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
 
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         int open = pair->build.state == R2_PAIR_OPEN || pair->build.state == R2_PAIR_JOINED;
 
         int waits = !r2_pair_ready(pair) || pair->probe.state == R2_PROBE_COUNTS;

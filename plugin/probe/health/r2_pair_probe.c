@@ -155,12 +155,12 @@ static void end_all(struct r2_pair *pair, const char *how)
     int n = 0;
 
     for (struct r2_comm *c = pair->peer->comms; c; c = c->list.peer_next) {
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
-            atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE ||
+            atomic_load_explicit(&c->state.close, memory_order_relaxed) != R2_CLOSE_OPEN) {
             continue;
         }
         r2_comm_visit(c);
-        if (c->fo.error == R2_OK && !c->fo.peer_bye) {
+        if (c->fo.error == R2_OK && !c->fo.bye.peer) {
             n += end_incarnations(c, pair);
         }
         r2_comm_unvisit(c);
@@ -368,7 +368,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
 {
     int asking = 0;
 
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (pair->peer == NULL) {
             continue;
         }

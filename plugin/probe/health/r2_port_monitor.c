@@ -31,7 +31,7 @@ static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         r2_comm_visit(c);
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE) {
             fo_on_nic_down(&c->fo, nic, fault);
         }
         r2_comm_unvisit(c);
@@ -64,7 +64,7 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
     }
     r2_comm_visit(c);
     if (p < c->conn.npaths && ((context >> 4) & 0xffffff) == (c->conn.path[p].inc & 0xffffff)) {
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
+        if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE &&
             c->fo.path[p].state != FO_NONE) {
             fo_fault(&c->fo, p, &info);
         } else {
@@ -78,7 +78,7 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
  * event does not say. */
 static void probe_pairs(struct r2_inst *inst, int nic)
 {
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (pair->nic == nic && pair->peer) {
             r2_watch_probe(pair);
         }

@@ -178,7 +178,7 @@ void r2_probation_back(struct r2_pair *pair)
 
 void r2_probation_nic_up(struct r2_inst *inst, int nic)
 {
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (pair->nic == nic && pair->peer) {
             r2_probation_back(pair);
             pair->announce.back = 1; /* the peer hears of it, and asks at once, too */
@@ -243,7 +243,7 @@ static bool is_same_host(const struct r2_peer *a, const struct r2_peer *b)
 /* What failed together often comes back together: a NIC, or all that lies between two hosts. */
 static void probe_others(const struct r2_pair *pair)
 {
-    for (struct r2_pair *q = pair->inst->pairs; q; q = q->next) {
+    for (struct r2_pair *q = pair->inst->index.pairs; q; q = q->next) {
         if (q != pair && is_wanted(q) && q->heal.good_since == 0 &&
             (q->nic == pair->nic || is_same_host(q->peer, pair->peer))) {
             probe_at_once(q);
@@ -365,7 +365,7 @@ static struct r2_pair *next_turn(const struct r2_inst *inst, int nic, uint64_t n
 {
     struct r2_pair *best = NULL;
 
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (waits(pair, nic, now) && (best == NULL || waits_since(pair) < waits_since(best))) {
             best = pair;
         }
@@ -392,7 +392,7 @@ uint64_t r2_probation_step(struct r2_inst *inst, uint64_t now)
     uint64_t next = UINT64_MAX;
     uint32_t wait = 0;
 
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (is_wanted(pair)) {
             next = r2_earlier(next, advance(pair, now));
             out[pair->nic] += (is_trying(pair) && pair->heal.good_since == 0) || pair->job.busy;

@@ -140,7 +140,7 @@ void r2_still_tick(struct r2_comm *c, uint64_t clock)
     c->watch->still.poll_at = clock + step;
     r2_comm_visit(c);
     if (r2_watch_is_watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover &&
-        c->fo.error == R2_OK && !c->fo.peer_bye && c->conn.up) {
+        c->fo.error == R2_OK && !c->fo.bye.peer && c->conn.up) {
         if (c->is_send) {
             ib_send_progress(c->tx);
         } else {

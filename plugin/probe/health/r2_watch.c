@@ -50,8 +50,8 @@ static int outstanding(const struct r2_comm *c, int p)
 
 bool r2_watch_is_watched(const struct r2_comm *c)
 {
-    return atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
-           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
+    return atomic_load_explicit(&c->state.setup, memory_order_acquire) == R2_SETUP_DONE &&
+           atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN;
 }
 
 /* What stands in the queues of a pair, as time: the longest of all connections over it. */
@@ -345,7 +345,7 @@ static void tick_ctl(struct r2_comm *c, int p, uint64_t clock, uint64_t t_suspec
         return;
     }
     r2_comm_visit(c);
-    if (r2_watch_is_watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
+    if (r2_watch_is_watched(c) && c->fo.error == R2_OK && !c->fo.bye.peer) {
         check_ctl(c, p);
     }
     r2_comm_unvisit(c);
@@ -358,7 +358,7 @@ static void check_path(struct r2_comm *c, int p, int silent)
     int more = 0;
 
     r2_comm_visit(c);
-    if (r2_watch_is_watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye &&
+    if (r2_watch_is_watched(c) && c->fo.error == R2_OK && !c->fo.bye.peer &&
         ib_conn_up(&c->conn, p)) {
         more = !silent ? outstanding(c, p) : c->is_send ? check_send(c, p) : check_recv(c, p);
     }
@@ -394,7 +394,7 @@ static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     c->watch->want.wait = 2 * c->watch->want.wait < WANT_MAX ? 2 * c->watch->want.wait : WANT_MAX;
     r2_comm_visit(c);
     if (r2_watch_is_watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK &&
-        !c->fo.peer_bye && !c->fo.quiet) {
+        !c->fo.bye.peer && !c->fo.quiet) {
         union fo_body b = {.want = {.dst = c->fo.peer, .src = c->id, .seq = c->tx->cts_seen}};
 
         r2_peer_emit(c->inst, c->peer, FO_MSG_WANT, &b);
@@ -404,7 +404,7 @@ static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 
 void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
 {
-    if (c->is_send || !r2_watch_is_watched(c) || c->fo.error != R2_OK || c->fo.peer_bye) {
+    if (c->is_send || !r2_watch_is_watched(c) || c->fo.error != R2_OK || c->fo.bye.peer) {
         return;
     }
     ib_recv_progress(c->rx);
@@ -531,7 +531,7 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     int p = m->path;
 
     if (c->is_send || p >= c->conn.npaths || c->conn.path[p].inc != m->inc ||
-        c->fo.error != R2_OK || c->fo.peer_bye || !r2_questions_may_answer(c)) {
+        c->fo.error != R2_OK || c->fo.bye.peer || !r2_questions_may_answer(c)) {
         return;
     }
     ib_recv_progress(c->rx);

@@ -46,7 +46,7 @@ static void leave_path(struct r2_comm *c, int p, const struct r2_pair *pair, uin
     struct ib_fault_info info = {.fault = IB_FAULT_WAY};
     uint64_t late = R2_MS(pair->inst->cfg.t_suspect_ms);
 
-    if (r2_watch_is_watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye &&
+    if (r2_watch_is_watched(c) && c->fo.error == R2_OK && !c->fo.bye.peer &&
         ib_conn_up(&c->conn, p) && r2_tail_may_end(c, p) &&
         probe_way_is_left(since, c->watch->path[p].went_at, late)) {
         fo_fault(&c->fo, p, &info);
@@ -97,7 +97,7 @@ static struct r2_pair *take_all(struct r2_inst *inst, int nic, const uint8_t gid
 {
     struct r2_pair *first = NULL;
 
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (same_ports(pair, nic, gid) && take(pair, label, since) && first == NULL) {
             first = pair;
         }
@@ -117,7 +117,7 @@ static void on_way(struct r2_pair *found, unsigned way, unsigned good, uint64_t 
     keep(inst, found->nic, gid, label, since);
     leave(found, way, since);
     take_all(inst, found->nic, gid, label, since);
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         union fo_body b = {.way = {.nic = pair->nic,
                                    .peer_nic = pair->peer_nic,
                                    .way = (uint8_t)r2_ways_find(pair, label),

@@ -141,7 +141,7 @@ START_TEST(late_words_change_nothing)
     wait_up(0, 2);
     rig_inject(rig, 0, FO_MSG_DRAIN, &first);
     rig_run(rig, 100 * RIG_MS);
-    ck_assert_uint_eq(rig->side[0].inst->peers->drain.nics, 0);
+    ck_assert_uint_eq(rig->side[0].inst->index.peers->drain.nics, 0);
     carries(0);
     /* an answer to an older word does not stop the present one */
     rig->filter = lose_drains;
@@ -167,7 +167,7 @@ START_TEST(a_peer_may_say_anything)
     b.drain = (struct fo_drain){.nics = 0, .gen = 0}; /* numbers wrap */
     rig_inject(rig, 0, FO_MSG_DRAIN, &b);
     rig_run(rig, 10 * RIG_MS);
-    ck_assert_uint_eq(rig->side[0].inst->peers->drain.nics, 0);
+    ck_assert_uint_eq(rig->side[0].inst->index.peers->drain.nics, 0);
     messages(4);
     stop();
 }
@@ -412,17 +412,18 @@ START_TEST(an_undrain_that_was_missed)
     start(2, NULL);
     drain(1, 1);
     wait_settled(0);
-    rig->side[0].inst->peers->drain.nics = 1; /* as it stays where the undrain could not be said */
+    rig->side[0].inst->index.peers->drain.nics =
+        1; /* as it stays where the undrain could not be said */
     drain(1, 0);
     wait_up(0, 2);
-    rig->side[0].inst->peers->drain.nics = 1;
-    rig->side[0].inst->peers->drain.gen--;
+    rig->side[0].inst->index.peers->drain.nics = 1;
+    rig->side[0].inst->index.peers->drain.gen--;
     rig_enter(&rig->side[1]);
     r2_drain_announce(rig->side[1].inst,
-                      rig->side[1].inst->peers); /* set-up of a connection says it */
+                      rig->side[1].inst->index.peers); /* set-up of a connection says it */
     rig_kick(&rig->side[1]);
     rig_run(rig, 50 * RIG_MS);
-    ck_assert_uint_eq(rig->side[0].inst->peers->drain.nics, 0);
+    ck_assert_uint_eq(rig->side[0].inst->index.peers->drain.nics, 0);
     stop();
 }
 END_TEST

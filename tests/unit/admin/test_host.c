@@ -227,7 +227,7 @@ static void neighbour_says(struct r2_host_registry *b, enum r2_host_registry_kin
                                        .guid = inst->nics.nic[nic].guid,
                                        .port = inst->nics.nic[nic].port,
                                        .when = when};
-    struct r2_pair *pair = inst->pairs;
+    struct r2_pair *pair = inst->index.pairs;
 
     for (; pair && !(pair->nic == nic && pair->peer_nic == peer_nic); pair = pair->next) {
     }
@@ -256,7 +256,7 @@ static int pairs_ready(struct rig *r)
 {
     int n = 0;
 
-    for (struct r2_pair *pair = r->side[0].inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = r->side[0].inst->index.pairs; pair; pair = pair->next) {
         n += pair->probe.last_ok != 0 && r2_pair_ready(pair);
     }
     return n == comm(0)->conn.npaths;
@@ -301,7 +301,7 @@ START_TEST(our_own_answer_counts_more)
     messages(2);
     ck_assert(rig_until(rig, pairs_ready, 5 * RIG_S));
     rig_run(rig, RIG_S); /* the time 200 ms ago has to be one */
-    for (struct r2_pair *pair = rig->side[0].inst->pairs; pair; pair = pair->next) {
+    for (struct r2_pair *pair = rig->side[0].inst->index.pairs; pair; pair = pair->next) {
         pair->probe.last_ok = rig->side[0].inst->watch.clock; /* as if it had been asked just now */
     }
     neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 1, 1, rig_now(rig) - 200 * RIG_MS);
@@ -333,7 +333,7 @@ START_TEST(what_a_neighbour_cannot_do)
     neighbour_says(b, R2_HOST_REGISTRY_NIC_DOWN, 1, 1, rig_now(rig));
     for (int k = 0; k < 3; k++) { /* the right ports but for one of: our port, its LID, our NIC */
         struct r2_inst *inst = rig->side[0].inst;
-        struct r2_pair *pair = inst->pairs;
+        struct r2_pair *pair = inst->index.pairs;
 
         for (; pair->nic != 1; pair = pair->next) {
         }

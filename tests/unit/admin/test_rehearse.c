@@ -82,7 +82,7 @@ START_TEST(a_nic_fails_and_is_back)
     ck_assert_uint_eq(rig->side[here].inst->drain.nics, 0);
     ck_assert_uint_le(wait_up(0, 2), 200 * RIG_MS);
     carries(0);
-    ck_assert_int_eq(comm(0)->fo.code, PROBE_CODE_NONE); /* no verdict of an error to come */
+    ck_assert_int_eq(comm(0)->fo.cause.code, PROBE_CODE_NONE); /* no verdict of an error to come */
     end();
 }
 END_TEST

@@ -49,7 +49,7 @@ START_TEST(off_costs_nothing)
     messages(8, 5000);
     ck_assert_uint_eq(s_path(0)->count.bytes, 0);
     ck_assert_uint_gt(s_path(1)->count.bytes, 0);
-    ck_assert_ptr_null(rig->side[0].inst->relay);
+    ck_assert_ptr_null(rig->side[0].inst->mem.relay);
     ck_assert_ptr_null(rig->side[0].inst->balance->ways.staged);
     ck_assert_ptr_null(comm(0)->conn.relay.lane_get);
     ck_assert_uint_eq(comm(0)->tx->lanes | comm(0)->tx->pending, 0);

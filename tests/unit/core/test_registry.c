@@ -32,8 +32,8 @@ START_TEST(a_full_message_is_handed_on)
     inst = rig->side[0].inst;
     peer = rig->side[0].comm->peer;
     rig_enter(&rig->side[0]);
-    real = inst->post;
-    inst->post = post;
+    real = inst->above.post;
+    inst->above.post = post;
     ck_assert_uint_eq(peer->out.len, 0);
     for (int i = 0; i < MANY; i++) {
         r2_peer_emit(inst, peer, FO_MSG_NIC_DOWN, &b);
@@ -42,7 +42,7 @@ START_TEST(a_full_message_is_handed_on)
     ck_assert_uint_ge(posts, 2);
     ck_assert_uint_eq(bytes, MANY * size);
     peer->out.len = 0;
-    inst->post = real;
+    inst->above.post = real;
     rig_destroy(rig);
 }
 END_TEST

@@ -209,7 +209,7 @@ START_TEST(words_about_other_incarnations_and_paths_change_nothing)
     rig_inject(rig, 0, FO_MSG_BYE, &b);
     rig_run(rig, 2 * RIG_MS);
     ck_assert_uint_eq(s->fo.switches + d->fo.switches, 0);
-    ck_assert_int_eq(s->fo.peer_bye, FO_BYE_NONE);
+    ck_assert_int_eq(s->fo.bye.peer, FO_BYE_NONE);
     messages(3);
     stop();
 }

@@ -175,7 +175,7 @@ START_TEST(lost_after_the_sender_has_closed)
     acknowledged(2, last);
     rig_close(rig, 0);
     rig_run(rig, 5 * RIG_MS);
-    ck_assert_int_eq(comm(1)->fo.peer_bye, FO_BYE_ORDERLY);
+    ck_assert_int_eq(comm(1)->fo.bye.peer, FO_BYE_ORDERLY);
     from = rig_now(rig);
     if (_i) {
         rig_fault(rig, "h1:* fatal");
@@ -218,7 +218,7 @@ START_TEST(closed_with_the_loss_known)
     rig_close(rig, 0);
     rig->filter = NULL;
     ck_assert(rig_until(rig, receiver_failed, 200 * RIG_MS));
-    ck_assert_int_eq(comm(1)->fo.peer_bye, FO_BYE_ABORT);
+    ck_assert_int_eq(comm(1)->fo.bye.peer, FO_BYE_ABORT);
 }
 END_TEST
 

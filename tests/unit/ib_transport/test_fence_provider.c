@@ -238,7 +238,7 @@ START_TEST(a_probe_that_is_refused_has_broken)
     int rc;
 
     begin("plain", kinds[_i]);
-    for (struct r2_pair *x = rig->side[1].inst->pairs; x; x = x->next) {
+    for (struct r2_pair *x = rig->side[1].inst->index.pairs; x; x = x->next) {
         pair = x->nic == 0 && x->peer_nic == 0 ? x : pair;
     }
     ck_assert_ptr_nonnull(pair);

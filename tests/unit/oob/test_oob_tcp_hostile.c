@@ -82,7 +82,7 @@ END_TEST
 START_TEST(crowd_of_strangers_keeps_nobody_out)
 {
     struct ep *a = ep_new(), *b = ep_new();
-    int places = inside(b)->places, n = places + 90, fd[OOB_PLACES_MAX + 90];
+    int places = inside(b)->door.places, n = places + 90, fd[OOB_PLACES_MAX + 90];
 
     for (int i = 0; i < n; i++) {
         fd[i] = connect_to(b->name.port);

@@ -215,7 +215,7 @@ START_TEST(a_place_that_is_free_is_used_at_once)
         caller_hello(caller_new(b, 0, 0, 1));
     }
     settle();
-    ck_assert_int_eq(inside(b)->listen_paused, 1);
+    ck_assert_int_eq(inside(b)->door.paused, 1);
     ck_assert_msg(callers_until(b, n, 0), "%d of %d are up, %d lost", callers_up, n, callers_lost);
     ck_assert_uint_eq(clock_ns, begin);
     ck_assert_int_eq(callers_lost, 0);
@@ -259,7 +259,7 @@ START_TEST(who_crowds_goes_first)
     struct ep *b = ep_new();
     struct caller *guest = caller_new(b, 0, 0, 2);
     uint64_t next;
-    int places = inside(b)->places;
+    int places = inside(b)->door.places;
 
     guest->stage = 9; /* connected, and busy */
     settle();
@@ -290,7 +290,7 @@ END_TEST
 START_TEST(words_that_wait_count)
 {
     struct ep *b = ep_new();
-    int places = inside(b)->places, strangers = 50;
+    int places = inside(b)->door.places, strangers = 50;
     uint64_t next;
 
     ck_assert_int_eq(callers_that_fit(places, strangers), places);
@@ -335,7 +335,7 @@ START_TEST(a_stranger_gives_up_its_descriptor)
     tight.rlim_cur = (rlim_t)(top + 1);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &tight), 0);
     (void)turn();
-    ck_assert_int_eq(inside(b)->starved, 1);
+    ck_assert_int_eq(inside(b)->door.starved, 1);
     clock_ns += OOB_WAIT_SILENT_NS;
     for (int i = 0; i < 10 && callers_up == 0; i++) {
         (void)turn();
@@ -375,7 +375,7 @@ START_TEST(backlog_of_a_storm)
     socklen_t len = sizeof(info);
     int most = somaxconn();
 
-    ck_assert_int_eq(getsockopt(inside(b)->listenfd, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+    ck_assert_int_eq(getsockopt(inside(b)->door.fd, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
     ck_assert_uint_eq(info.tcpi_sacked,
                       most < 4096 ? (unsigned)most : 4096u); /* of a listener: its backlog */
 }

@@ -24,7 +24,7 @@ static struct ib_mr_stats stats(int side)
 {
     struct ib_mr_stats s;
 
-    ib_mr_cache_stats(rig->side[side].inst->mrs, &s);
+    ib_mr_cache_stats(rig->side[side].inst->mem.mrs, &s);
     return s;
 }
 
@@ -35,7 +35,7 @@ static uint32_t tenant_comes(int side)
 
     memset(mem(side), TENANT, sizeof(in));
     rig_enter(&rig->side[side]);
-    mr = ib_mr_get(rig->side[side].inst->mrs, mem(side), sizeof(in), IB_PTR_HOST, 0, -1, 3);
+    mr = ib_mr_get(rig->side[side].inst->mem.mrs, mem(side), sizeof(in), IB_PTR_HOST, 0, -1, 3);
     ck_assert_ptr_nonnull(mr);
     return ib_mr_rkey(mr, 0);
 }

@@ -155,9 +155,9 @@ START_TEST(a_dead_process_is_named_by_its_address)
     rig->filter = hear_nothing;
     rig_connect_begin(rig, 0, 0);
     rig_run(rig, 20 * RIG_MS);
-    ck_assert_ptr_nonnull(rig->side[0].inst->peers);
+    ck_assert_ptr_nonnull(rig->side[0].inst->index.peers);
     rig_enter(&rig->side[0]);
-    rig->side[0].inst->peers->refused_since = r2_now(rig->side[0].inst);
+    rig->side[0].inst->index.peers->refused_since = r2_now(rig->side[0].inst);
     rig_kick(&rig->side[0]);
     for (uint64_t end = rig_now(rig) + 10 * RIG_S; st == R2_OK && rig_now(rig) < end;) {
         st = rig_connect_turn(rig, 0, &done);

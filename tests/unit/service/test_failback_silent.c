@@ -142,7 +142,7 @@ static int trying(int side, int nic)
 {
     int n = 0;
 
-    for (const struct r2_pair *p = rig->side[side].inst->pairs; p; p = p->next) {
+    for (const struct r2_pair *p = rig->side[side].inst->index.pairs; p; p = p->next) {
         n += p->nic == nic && p->heal.state != R2_PROBATION_REST && p->heal.good_since == 0;
     }
     return n;

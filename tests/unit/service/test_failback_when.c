@@ -67,7 +67,7 @@ END_TEST
 
 static int answers_again(struct rig *r)
 {
-    for (const struct r2_pair *p = r->side[1].inst->pairs; p; p = p->next) {
+    for (const struct r2_pair *p = r->side[1].inst->index.pairs; p; p = p->next) {
         if (p->nic == 0 && p->heal.good_since) {
             return 1;
         }

@@ -36,9 +36,9 @@ START_TEST(a_close_goes_one_way)
         for (int to = 0; to < R2_CLOSE_COUNT; to++) {
             int may = legal[from][to] == 'x';
 
-            atomic_store(&c.close, from);
+            atomic_store(&c.state.close, from);
             r2_close_move(&c, (enum r2_close)to);
-            ck_assert_int_eq(atomic_load(&c.close), may ? to : from);
+            ck_assert_int_eq(atomic_load(&c.state.close), may ? to : from);
             refused += !may;
         }
     }

@@ -48,7 +48,7 @@ static struct ib_mr_stats stats(int side)
 {
     struct ib_mr_stats s;
 
-    ib_mr_cache_stats(rig->side[side].inst->mrs, &s);
+    ib_mr_cache_stats(rig->side[side].inst->mem.mrs, &s);
     return s;
 }
 

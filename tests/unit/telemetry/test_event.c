@@ -111,13 +111,13 @@ static struct r2_event a_switch(void)
                                   .port = 1,
                                   .lid = 9,
                                   .rail = 3};
-    e.peer_host = "n2";
+    e.peer.host = "n2";
     e.how = "port_event";
     e.stall_us = 1800;
     e.replayed_bytes = 0;
     e.connections = 24;
-    e.capacity_all = 8;
-    e.capacity_up = 7;
+    e.capacity.all = 8;
+    e.capacity.up = 7;
     return e;
 }
 

@@ -25,7 +25,7 @@ static uint64_t of_nic(int nic)
 static void timed(int n)
 {
     for (int i = 0; i < n; i++) {
-        comm(0)->untimed = 1;
+        comm(0)->timed.left = 1;
         messages(1);
     }
 }
@@ -79,7 +79,7 @@ END_TEST
 
 static void of_size(size_t size)
 {
-    comm(0)->untimed = 1;
+    comm(0)->timed.left = 1;
     ck_assert_int_ge(rig_irecv1(rig, in, sizeof(in[0]), 0, r_mr), 0);
     rig_send_wait(rig, out, size, 0, s_mr);
     ck_assert(rig_until(rig, rig_all_done, 2 * RIG_S));
@@ -138,7 +138,7 @@ END_TEST
 START_TEST(the_peers_process_does_not_count)
 {
     begin(1, NULL);
-    comm(0)->untimed = 1;
+    comm(0)->timed.left = 1;
     begin_message();
     rig->side[1].asleep = 1;
     for (int i = 0; i < 1000 && r2_hist_count(large()) == 0; i++) {
@@ -158,7 +158,7 @@ END_TEST
 START_TEST(a_late_test_counts)
 {
     begin(1, NULL);
-    comm(0)->untimed = 1;
+    comm(0)->timed.left = 1;
     begin_message();
     rig->side[0].asleep = 1;
     rig_run(rig, 50 * RIG_MS);
@@ -180,7 +180,7 @@ START_TEST(what_was_posted_again_counts_with_all_its_time)
     since = large()->sum_ns;
     ck_assert_uint_lt(since, 2 * RIG_MS);
     rig_fault(rig, "h0:n1 blackhole");
-    comm(0)->untimed = 1;
+    comm(0)->timed.left = 1;
     begin_message();
     end_message();
     ck_assert_uint_gt(comm(0)->tx->count.retransmitted_parts, 0);
@@ -199,10 +199,10 @@ START_TEST(one_at_a_time)
     rig_fault(rig, "h0:n0 delay 5ms");
     ck_assert_int_ge(rig_irecv1(rig, in[0], sizeof(in[0]), 0, r_mr), 0);
     ck_assert_int_ge(rig_irecv1(rig, in[1], sizeof(in[1]), 0, r_mr), 0);
-    comm(0)->untimed = 1;
+    comm(0)->timed.left = 1;
     rig_send_wait(rig, out[0], sizeof(out[0]), 0, s_mr);
     rig_run(rig, 3 * RIG_MS);
-    comm(0)->untimed = 1;
+    comm(0)->timed.left = 1;
     rig_isend(rig, out[1], sizeof(out[1]), 0, s_mr);
     ck_assert_uint_eq(rig->side[0].tail - rig->side[0].head, 2);
     ck_assert(rig_until(rig, rig_all_done, 2 * RIG_S));
@@ -219,9 +219,9 @@ START_TEST(none_is_timed_without_statistics)
     static const char *const off[] = {"NCCL_R2_STATS=off", NULL};
 
     start(1, off);
-    ck_assert_ptr_null(comm(0)->latency);
+    ck_assert_ptr_null(comm(0)->timed.sample);
     timed(3);
-    ck_assert_uint_gt(comm(0)->untimed, 1000000);
+    ck_assert_uint_gt(comm(0)->timed.left, 1000000);
     ck_assert_uint_eq(of_nic(0), 0);
     stop();
     teardown();

@@ -79,13 +79,13 @@ START_TEST(what_is_kept_is_counted)
     inst = rig->side[_i].inst;
     ck_assert_uint_eq(look(_i)->who.kept, 0);
     rig_enter(&rig->side[_i]);
-    mr = ib_mr_get(inst->mrs, page, sizeof(page), IB_PTR_HOST, 0, -1, 1);
+    mr = ib_mr_get(inst->mem.mrs, page, sizeof(page), IB_PTR_HOST, 0, -1, 1);
     ck_assert_ptr_nonnull(mr);
-    ib_mr_keep(inst->mrs, mr);
+    ib_mr_keep(inst->mem.mrs, mr);
     inst->nics.kept = 2;
     ck_assert_uint_eq(look(_i)->who.kept, 3);
     ck_assert_uint_eq(look(!_i)->who.kept, 0);
-    ib_mr_put(inst->mrs, mr);
+    ib_mr_put(inst->mem.mrs, mr);
     end();
 }
 END_TEST
@@ -266,7 +266,7 @@ END_TEST
 static int both_say_f03(struct rig *r)
 {
     for (int i = 0; i < 2; i++) {
-        if (strncmp(r->side[i].inst->report->nic[0].blamed, "R2-F03 ", 7) != 0) {
+        if (strncmp(r->side[i].inst->telemetry.report->nic[0].blamed, "R2-F03 ", 7) != 0) {
             return 0;
         }
     }
@@ -581,7 +581,7 @@ START_TEST(switched_off)
     create(2, off);
     host_dir(0);
     r2_report_open(rig->side[0].inst, NULL);
-    ck_assert_ptr_null(rig->side[0].inst->report);
+    ck_assert_ptr_null(rig->side[0].inst->telemetry.report);
     join();
     messages(2);
     rig_fault(rig, "h0:n0 down");

@@ -349,7 +349,7 @@ START_TEST(peer_closed)
     rig_close(rig, 0);
     rig_run(rig, 30 * RIG_S);
     nothing_said();
-    ck_assert(R_COMM->fo.peer_bye || R_COMM->fo.error != R2_OK);
+    ck_assert(R_COMM->fo.bye.peer || R_COMM->fo.error != R2_OK);
     rig_dereg(rig, 1, r_mr);
 }
 END_TEST

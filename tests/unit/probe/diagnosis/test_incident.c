@@ -151,7 +151,7 @@ START_TEST(another_incident_within_a_second)
                   "%llu ms: not within a second of the first",
                   (unsigned long long)((rig_now(rig) - first) / RIG_MS));
     ck_assert_msg(rig_until(rig, blames, 5 * RIG_S), "the second incident is not said");
-    ck_assert_uint_eq(case_at(0)->repeats, 1);
+    ck_assert_uint_eq(case_at(0)->before.repeats, 1);
     stop();
 }
 END_TEST
@@ -172,7 +172,7 @@ START_TEST(consequences_have_no_case)
     r2_locate_lost(rig->side[0].comm, 0);
     ck_assert_uint_eq(case_at(0)->id, id);
     ck_assert_int_eq(case_at(0)->state, R2_CASE_DECIDED);
-    ck_assert_uint_eq(case_at(0)->muted_next, 0);
+    ck_assert_uint_eq(case_at(0)->before.muted_next, 0);
     stop();
 }
 END_TEST

@@ -113,7 +113,7 @@ static void part_and_meet(void)
     }
     r2_net_close_listen(rig->listen);
     rig_run(rig, 60 * RIG_S);
-    ck_assert(inst_of(0)->peers == NULL && inst_of(1)->peers == NULL);
+    ck_assert(inst_of(0)->index.peers == NULL && inst_of(1)->index.peers == NULL);
     rig_oob_cut(rig, 0);
     rig_connect(rig, 0, 0);
     s_mr = rig_reg(rig, 0, out, sizeof(out));

@@ -186,7 +186,7 @@ START_TEST(an_orderly_end_is_no_failure)
     wait_probes();
     messages(3, 100);
     rig_run(rig, RIG_S); /* they have said who they are */
-    rig->side[1].comm->fo.peer_bye = _i ? FO_BYE_NONE : FO_BYE_ORDERLY;
+    rig->side[1].comm->fo.bye.peer = _i ? FO_BYE_NONE : FO_BYE_ORDERLY;
     rig_enter(&rig->side[1]);
     rig->side[1].comm->peer->refused_since = r2_now(inst_of(1));
     rig_kick(&rig->side[1]);
@@ -302,13 +302,15 @@ START_TEST(an_auxiliary_peer_may_go)
     start(2, (const char *[]){FAST, NULL});
     wait_probes();
     k = &inst_of(0)->diagnosis.cases[0];
-    *k = (struct r2_case){.state = R2_CASE_PROBING, .peer = rig->side[0].comm->peer, .n_aux = 2};
+    *k = (struct r2_case){
+        .state = R2_CASE_PROBING, .peer = rig->side[0].comm->peer, .probes.n_aux = 2};
     for (int i = 0; i < 2; i++) {
-        k->aux[i] =
+        k->probes.aux[i] =
             (struct r2_case_probe){.peer = &gone, .outcome = PROBE_OK, .ended = 1, .host = "third"};
     }
     r2_locate_drop(inst_of(0), &gone);
-    ck_assert(k->aux[0].peer == NULL && k->aux[1].peer == NULL && k->state == R2_CASE_PROBING);
+    ck_assert(k->probes.aux[0].peer == NULL && k->probes.aux[1].peer == NULL &&
+              k->state == R2_CASE_PROBING);
     memset(&gone, 0xa5, sizeof(gone));
     rig_run(rig, 5 * RIG_S);
     ck_assert_int_ne(k->state, R2_CASE_PROBING);
@@ -349,7 +351,7 @@ START_TEST(two_cases_do_not_answer_each_other_for_ever)
     for (int i = 0; _i && i < 2;
          i++) { /* a later case, as if there were one: neither takes what the other finds */
         union fo_body b = {.locate = {.flags = FO_LOCATE_REQUEST,
-                                      .id = inst_of(i)->diagnosis.cases[0].peer_id + 1000}};
+                                      .id = inst_of(i)->diagnosis.cases[0].theirs.id + 1000}};
 
         rig_inject(rig, i, FO_MSG_LOCATE, &b);
     }

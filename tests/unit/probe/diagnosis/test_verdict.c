@@ -264,7 +264,7 @@ START_TEST(stalls)
 
     begin(NULL);
     inst = rig->side[0].inst;
-    snprintf(inst->job, sizeof(inst->job), "slurm:81233");
+    snprintf(inst->self.job, sizeof(inst->self.job), "slurm:81233");
     both_down();
     clock_gettime(CLOCK_REALTIME, &ts);
     first[0]->seen.stall_at = ((uint64_t)ts.tv_sec + (how == BEFORE ? -100 : 100)) * 1000000000;

@@ -40,7 +40,7 @@ static int crosses(int side, int *good)
     int n = 0;
 
     *good = 0;
-    for (struct r2_pair *p = rig->side[side].inst->pairs; p; p = p->next) {
+    for (struct r2_pair *p = rig->side[side].inst->index.pairs; p; p = p->next) {
         if (!r2_cross_carries(p)) {
             ck_assert(p->nic != p->peer_nic);
             ck_assert_ptr_null(p->inband.qp);

@@ -18,7 +18,7 @@ static struct r2_inst *inst(int side)
 
 static struct r2_pair *pair(int side, int nic)
 {
-    for (struct r2_pair *p = inst(side)->pairs; p; p = p->next) {
+    for (struct r2_pair *p = inst(side)->index.pairs; p; p = p->next) {
         if (p->nic == nic && p->peer_nic == nic) {
             return p;
         }
@@ -32,7 +32,7 @@ static int all_pairs_up(struct rig *r)
     int n = 0;
 
     for (int s = 0; s < 2; s++) {
-        for (struct r2_pair *p = r->side[s].inst->pairs; p; p = p->next) {
+        for (struct r2_pair *p = r->side[s].inst->index.pairs; p; p = p->next) {
             if (p->build.plain) {
                 continue; /* of two rails, which do not reach each other */
             }

@@ -19,7 +19,7 @@ static struct r2_inst *inst(int side)
 
 static struct r2_pair *pair(int side, int nic)
 {
-    for (struct r2_pair *p = inst(side)->pairs; p; p = p->next) {
+    for (struct r2_pair *p = inst(side)->index.pairs; p; p = p->next) {
         if (p->nic == nic && p->peer_nic == nic) {
             return p;
         }
@@ -33,7 +33,7 @@ static int all_pairs_up(struct rig *r)
     int n = 0;
 
     for (int s = 0; s < 2; s++) {
-        for (struct r2_pair *p = r->side[s].inst->pairs; p; p = p->next) {
+        for (struct r2_pair *p = r->side[s].inst->index.pairs; p; p = p->next) {
             if (p->build.plain) {
                 continue; /* of two rails, which do not reach each other */
             }
@@ -231,13 +231,13 @@ START_TEST(number_of_a_queue_pair_that_is_being_made)
     fresh->build.state = R2_PAIR_BUILD;
     fresh->job.busy = 1;
     fresh->inband.qpn = pair(0, 0)->inband.qpn;
-    fresh->next = inst(0)->pairs;
-    inst(0)->pairs = fresh;
+    fresh->next = inst(0)->index.pairs;
+    inst(0)->index.pairs = fresh;
     rig_enter(&rig->side[1]);
     ck_assert_int_eq(ib_inband_send(&pair(1, 0)->inband, &inst(1)->inband.pool[0], msg, len, 0), 0);
     rig_run(rig, 10 * RIG_MS);
     ck_assert_uint_eq(inst(0)->inband.received, 1);
-    inst(0)->pairs = fresh->next;
+    inst(0)->index.pairs = fresh->next;
     free(fresh);
     stop();
 }

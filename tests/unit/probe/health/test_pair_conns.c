@@ -108,7 +108,7 @@ START_TEST(verdict_spares_what_is_closed)
     rig_enter(&rig->side[!_i]);
     r2_net_close(first.comm[!_i]);
     rig_run(rig, 200 * RIG_MS);
-    ck_assert_int_ne(first.comm[_i]->fo.peer_bye, FO_BYE_NONE);
+    ck_assert_int_ne(first.comm[_i]->fo.bye.peer, FO_BYE_NONE);
     recv_post(0, 100);
     rig_run(rig, RIG_MS);
     fire("h1:n0 blackhole");

@@ -311,7 +311,7 @@ START_TEST(close_is_no_fault)
     rig_close(rig, 1 - (_i & 1));
     rig_run(rig, RIG_S);
     ck_assert_int_eq(rig_comms(rig, 0) + rig_comms(rig, 1), 0);
-    ck_assert(rig->side[0].inst->pairs == NULL && rig->side[1].inst->pairs == NULL);
+    ck_assert(rig->side[0].inst->index.pairs == NULL && rig->side[1].inst->index.pairs == NULL);
 }
 END_TEST
 

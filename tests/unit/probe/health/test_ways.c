@@ -493,7 +493,7 @@ static struct ibv_qp *no_second(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 
 static int second_stays(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-    for (const struct r2_pair *p = rig->side[1].inst->pairs; p; p = p->next) {
+    for (const struct r2_pair *p = rig->side[1].inst->index.pairs; p; p = p->next) {
         if (qp == p->qp.lane[1].qp && attr->qp_state == IBV_QPS_RTR) {
             device.refused++;
             return ETIMEDOUT;

@@ -116,7 +116,7 @@ START_TEST(both_ends_take_its_ports)
             ck_assert(n == 1 || probe_sport(s, 0) != probe_sport(s, 1));
         }
         seen |= 1u << (sport_of(0, 0) - FIRST);
-        ck_assert_uint_eq(rig->side[0].inst->digest, rig->side[1].inst->digest);
+        ck_assert_uint_eq(rig->side[0].inst->self.digest, rig->side[1].inst->self.digest);
         ck_assert(!rig->side[0].inst->logged.policy && !rig->side[1].inst->logged.policy);
         stop();
         if (i + 1 < n + 2) {
@@ -241,7 +241,7 @@ START_TEST(files_that_differ)
     wait_probes();
     rate_known();
     r2_log_flush();
-    ck_assert_uint_ne(rig->side[0].inst->digest, rig->side[1].inst->digest);
+    ck_assert_uint_ne(rig->side[0].inst->self.digest, rig->side[1].inst->self.digest);
     for (int s = 0; s < 2; s++) {
         ck_assert(rig->side[s].inst->logged.policy);
         made[s] = rig->side[s].inst->probing.inc;
@@ -282,7 +282,7 @@ START_TEST(a_file_that_is_wrong)
     snprintf(want, sizeof(want), "NCCL_R2_WAYS: %s:%s", path[0], _i == 1 ? " there is" : "1: ");
     ck_assert_msg(strstr(warned.text, want) != NULL, "'%s'", warned.text);
     ck_assert_uint_eq(warned.file, 1);
-    ck_assert_uint_eq(rig->side[0].inst->digest, rig->side[1].inst->digest);
+    ck_assert_uint_eq(rig->side[0].inst->self.digest, rig->side[1].inst->self.digest);
     join(4);
     ck_assert_uint_eq(warned.policy, 0);
     for (int s = 0; s < 2; s++) {

@@ -14,12 +14,12 @@
  * provider's, which refuses what it does not know), u8 way (ib_way.h; in REP and OPEN the one that
  * both ends take; 0 in PROBE).
  *
- * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change
- * of a record that a process without it cannot read, or would read wrongly. 2: REQ has the traffic
- * class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have ECE;
- * DOWN and SETTLED have the parts that the incarnation may still bring; the ring has words for lone
- * acknowledgements (ib_wire.h). 5: addresses have a way, PROBE its second queue pair. Processes of
- * different versions do not connect.
+ * The version is that of all records together, and of the handle (r2_connect.c): +1 with every
+ * change of a record that a process without it cannot read, or would read wrongly. 2: REQ has the
+ * traffic class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have
+ * ECE; DOWN and SETTLED have the parts that the incarnation may still bring; the ring has words for
+ * lone acknowledgements (ib_wire.h). 5: addresses have a way, PROBE its second queue pair.
+ * Processes of different versions do not connect.
  */
 #ifndef FO_PROTO_H
 #define FO_PROTO_H

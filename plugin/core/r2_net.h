@@ -1,7 +1,7 @@
 /*
  * The version-free network API, in our own types. The net_vN.c adapters translate NCCL's tables to
  * it and contain nothing else; simulation and tests call it directly. NCCL's calling rules are
- * written here once. Implemented in service/: r2_service.c, r2_comm.c, r2_reg.c.
+ * written here once. Implemented in service/: r2_service.c, r2_connect.c, r2_comm.c, r2_reg.c.
  *
  * Threads: init, devices, properties: any, before the rest. listen, connect, accept, reg, dereg,
  * close: NCCL's proxy service thread (or a user's). isend, irecv, iflush, test: NCCL's progress

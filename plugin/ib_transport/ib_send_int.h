@@ -1,5 +1,5 @@
-/* Shared by ib_send.c and ib_send_cts.c (data path), ib_send_plan.c, ib_send_stage.c and
- * ib_retransmit.c (after a failure). Gate held. */
+/* Shared by ib_send.c, ib_send_wc.c and ib_send_cts.c (data path), ib_send_plan.c, ib_send_stage.c
+ * and ib_retransmit.c (after a failure). Gate held. */
 #ifndef IB_SEND_INT_H
 #define IB_SEND_INT_H
 
@@ -7,6 +7,13 @@
 
 #define IB_SEND_SLOT(tx, seq) (&(tx)->msg[(seq) % R2_LEDGER_WINDOW])
 
+/* --- completions: ib_send_wc.c --- */
+
+#define IB_SEND_POLL_BATCH 8
+
+/* @n completions of @p are in @wc, room for IB_SEND_POLL_BATCH; takes them and those behind them.
+ */
+void ib_send_take_wcs(struct ib_send *tx, struct ib_path *p, struct ibv_wc *wc, int n);
 /* Takes all completions of @p, which is down, and accounts for them: who wrote what comes is told
  * apart. 0, or -1 when polling failed and the path was reported. */
 int ib_send_drain_path(struct ib_send *tx, struct ib_path *p);

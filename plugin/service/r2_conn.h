@@ -9,4 +9,8 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev);
 /* Service thread; all jobs are back, and r2_comm_leaves() has said that nobody looks at it. */
 void r2_comm_free(struct r2_comm *c);
 
+/* r2_comm.c. The connection has ended: the reason is made the last WARN again, for the text that
+ * frameworks show. NCCL's threads. */
+enum r2_status r2_comm_report_error(struct r2_comm *c);
+
 #endif

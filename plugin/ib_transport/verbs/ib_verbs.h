@@ -62,6 +62,9 @@ struct ib_verbs {
     /* NULL in the product, which looks at sysfs (ib_nic_is_gone): whether the device has left it.
      * For models, which have none. */
     int (*is_removed)(struct ibv_context *ctx);
+    /* NULL: no device is. Mb/s of one that is used only where no other is left
+     * (docs/last-resort.md), 0 of others. */
+    int (*last_resort)(struct ibv_context *ctx);
 };
 
 /*

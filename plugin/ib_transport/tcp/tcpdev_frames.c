@@ -1,0 +1,412 @@
+/* What the TCP device's frames mean: requests on their way out, and what comes in. */
+#include <string.h>
+
+#include "tcpdev_int.h"
+
+#define NOT_READY_NS 5000000ull /* a queue pair that does not receive yet is asked again behind */
+
+/* --- out --- */
+
+static void acks_fill(struct tcpdev_stream *s)
+{
+    while (s->acks && tcpdev_stream_waiting(s) < TCPDEV_TX_ROOM) {
+        struct tcpdev_qp *q = s->acks;
+        struct tcpdev_frame f = {
+            .op = TCPDEV_ACK, .to = q->peer_qpn, .from = q->base.qp_num, .msn = q->acked_msn - 1};
+
+        s->acks = q->next_ack;
+        if (s->acks == NULL) {
+            s->acks_end = &s->acks;
+        }
+        q->ack_due = false;
+        tcpdev_stream_put(s, &f);
+    }
+}
+
+static uint8_t frame_op(enum ibv_wr_opcode op)
+{
+    return op == IBV_WR_RDMA_READ                            ? TCPDEV_READ
+           : op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM ? TCPDEV_SEND
+                                                             : TCPDEV_WRITE;
+}
+
+/* Whether this device may read, or for an RDMA read write, what the work request names. */
+static bool local_is_allowed(const struct tcpdev_qp *q, const struct tcpdev_send *w)
+{
+    return w->is_inline ||
+           tcpdev_mem_is_allowed(q->dev, w->lkey, w->local, w->len,
+                                 w->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0);
+}
+
+/* One frame of @q, which is in no list. False: there is no memory for it now. */
+static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t now)
+{
+    const struct tcpdev_send *w = &q->sends[q->sent & (q->sends_room - 1)];
+    uint32_t left = w->len - q->sent_off, n = left < TCPDEV_CHUNK ? left : TCPDEV_CHUNK;
+    bool has_imm = w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || w->opcode == IBV_WR_SEND_WITH_IMM;
+    struct tcpdev_frame f = {.op = frame_op(w->opcode),
+                             .to = q->peer_qpn,
+                             .from = q->base.qp_num,
+                             .msn = q->first_msn + q->sent,
+                             .len = n,
+                             .off = q->sent_off,
+                             .addr = w->remote + q->sent_off,
+                             .key = w->rkey,
+                             .imm = w->imm};
+    uint8_t *to;
+    uint64_t at;
+
+    if (!local_is_allowed(q, w)) {
+        if (q->done == q->sent) { /* else those before it come to their end first */
+            tcpdev_qp_fail(q, IBV_WC_LOC_PROT_ERR);
+        }
+        return true;
+    }
+    f.flags = n == left ? TCPDEV_LAST | (has_imm ? TCPDEV_IMM : 0) : 0;
+    to = tcpdev_stream_put(s, &f);
+    if (to == NULL) {
+        return false;
+    }
+    if (tcpdev_frame_payload(&f)) {
+        memcpy(to,
+               w->is_inline ? w->data + q->sent_off : (uint8_t *)(uintptr_t)w->local + q->sent_off,
+               n);
+        q->dev->tokens -= n;
+    }
+    q->sent_off += n;
+    if (f.flags & TCPDEV_LAST) {
+        q->sent++;
+        q->sent_off = 0;
+    }
+    at = (uint64_t)q->sent << 32 | q->sent_off;
+    if ((int64_t)(at - q->reached) > 0) {
+        q->reached = at;
+        q->since = now;
+    }
+    return true;
+}
+
+/* Bytes that the rate has room for; more than any message without one. */
+static bool may_send(struct tcpdev *d, uint64_t now)
+{
+    double most = (double)TCPDEV_CHUNK * 2;
+
+    if (d->params.rate == 0) {
+        return true;
+    }
+    d->tokens += (double)d->params.rate * (double)(now - d->tokens_at) / 1e9;
+    d->tokens = d->tokens > most ? most : d->tokens;
+    d->tokens_at = now;
+    if (d->tokens > 0) {
+        return true;
+    }
+    now += (uint64_t)(-d->tokens * 1e9 / (double)d->params.rate) + 100000;
+    d->wake_at = now < d->wake_at ? now : d->wake_at;
+    return false;
+}
+
+static struct tcpdev_qp *ready_take(struct tcpdev_stream *s)
+{
+    for (int i = 0; i < 2; i++) {
+        struct tcpdev_qp *q = s->ready[i];
+
+        if (q) {
+            s->ready[i] = q->next_ready;
+            if (s->ready[i] == NULL) {
+                s->ready_end[i] = &s->ready[i];
+            }
+            q->is_ready = false;
+            return q;
+        }
+    }
+    return NULL;
+}
+
+bool tcpdev_fill(struct tcpdev_stream *s, uint64_t now)
+{
+    struct tcpdev_qp *q;
+    size_t before = tcpdev_stream_waiting(s);
+
+    acks_fill(s);
+    while (s->dialled &&
+           tcpdev_stream_waiting(s) + TCPDEV_CHUNK + TCPDEV_FRAME_SIZE <= TCPDEV_TX_ROOM &&
+           (s->ready[0] || s->ready[1]) && may_send(s->dev, now)) {
+        q = ready_take(s);
+        if (!request_fill(s, q, now)) {
+            tcpdev_qp_rewind(q, now, NOT_READY_NS);
+            break;
+        }
+        if (q->base.state == IBV_QPS_RTS &&
+            local_is_allowed(q, &q->sends[q->sent & (q->sends_room - 1)])) {
+            tcpdev_qp_ready(q);
+        }
+    }
+    return tcpdev_stream_waiting(s) != before;
+}
+
+/* --- in: answers --- */
+
+/* The queue pair of ours that an answer is for, if it has message @f->msn out. */
+static struct tcpdev_qp *asked(struct tcpdev_stream *s, const struct tcpdev_frame *f)
+{
+    struct tcpdev_qp *q = tcpdev_qp_find(s->dev, f->to);
+
+    return q && q->stream == s && q->base.state == IBV_QPS_RTS && q->peer_qpn == f->from &&
+                   f->msn - q->first_msn - q->done < q->sent - q->done
+               ? q
+               : NULL;
+}
+
+static void on_nak(struct tcpdev_stream *s, const struct tcpdev_frame *f)
+{
+    static const enum ibv_wc_status status[TCPDEV_NAKS] = {
+        [TCPDEV_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,
+        [TCPDEV_NAK_NO_RECEIVE] = IBV_WC_RNR_RETRY_EXC_ERR,
+        [TCPDEV_NAK_INVALID] = IBV_WC_REM_INV_REQ_ERR};
+    struct tcpdev_qp *q = tcpdev_qp_find(s->dev, f->to);
+
+    /* a message of which only a part is sent may be refused, too */
+    if (q == NULL || q->stream != s || q->peer_qpn != f->from ||
+        f->msn - q->first_msn - q->done > q->sent - q->done) {
+        return;
+    }
+    if (f->imm == TCPDEV_NAK_NOT_READY) {
+        tcpdev_qp_rewind(q, tcpdev_now(), NOT_READY_NS);
+        return;
+    }
+    if (f->msn - q->first_msn != q->done) {
+        tcpdev_qp_acked(q, f->msn - 1);
+    }
+    tcpdev_qp_fail(q, status[f->imm]);
+}
+
+static const char *answer_take(struct tcpdev_stream *s, const struct tcpdev_frame *f)
+{
+    struct tcpdev_qp *q = asked(s, f);
+    const struct tcpdev_send *w;
+
+    switch (f->op) {
+    case TCPDEV_ACK:
+        if (q) {
+            tcpdev_qp_acked(q, f->msn);
+        }
+        return NULL;
+    case TCPDEV_NAK:
+        on_nak(s, f);
+        return NULL;
+    case TCPDEV_RESPONSE:
+        w = q ? &q->sends[(f->msn - q->first_msn) & (q->sends_room - 1)] : NULL;
+        s->frame_refused = w == NULL || w->opcode != IBV_WR_RDMA_READ || w->len != f->len;
+        return NULL;
+    default:
+        return "a request where answers come";
+    }
+}
+
+/* --- in: requests --- */
+
+static void nak(struct tcpdev_stream *s, const struct tcpdev_frame *f, enum tcpdev_nak why)
+{
+    struct tcpdev_frame answer = {
+        .op = TCPDEV_NAK, .to = f->from, .from = f->to, .msn = f->msn, .imm = why};
+
+    s->frame_refused = true;
+    if (f->off == 0 || why != TCPDEV_NAK_NOT_READY) { /* once per message is enough */
+        tcpdev_stream_put(s, &answer);
+    }
+}
+
+static struct tcpdev_qp *receiver_of(struct tcpdev_stream *s, const struct tcpdev_frame *f)
+{
+    struct tcpdev_qp *q = tcpdev_qp_find(s->dev, f->to);
+
+    return q && (q->base.state == IBV_QPS_RTR || q->base.state == IBV_QPS_RTS) &&
+                   q->peer_qpn == f->from
+               ? q
+               : NULL;
+}
+
+/* The receive that a send lies in. */
+static const struct tcpdev_recv *recv_of(const struct tcpdev_qp *q)
+{
+    return q->taken == q->arrived && q->recvs_taken != q->recvs_posted
+               ? &q->recvs[q->recvs_taken & (q->recvs_room - 1)]
+               : NULL;
+}
+
+/* Where the bytes of request @f begin; NULL: they may not. */
+static void *request_place(const struct tcpdev_qp *q, const struct tcpdev_frame *f)
+{
+    const struct tcpdev_recv *r;
+
+    if (f->op == TCPDEV_WRITE) {
+        return (q->access & IBV_ACCESS_REMOTE_WRITE) &&
+                       tcpdev_mem_is_allowed(q->dev, f->key, f->addr, f->len,
+                                             IBV_ACCESS_REMOTE_WRITE)
+                   ? (void *)(uintptr_t)f->addr
+                   : NULL;
+    }
+    r = recv_of(q);
+    return r && f->off <= r->len && f->len <= r->len - f->off &&
+                   tcpdev_mem_is_allowed(q->dev, r->lkey, r->local + f->off, f->len,
+                                         IBV_ACCESS_LOCAL_WRITE)
+               ? (void *)(uintptr_t)(r->local + f->off)
+               : NULL;
+}
+
+/* Reads come one at a time and are small: answered at once, or later. */
+static void on_read(struct tcpdev_stream *s, struct tcpdev_qp *q, const struct tcpdev_frame *f)
+{
+    struct tcpdev_frame answer = {.op = TCPDEV_RESPONSE,
+                                  .flags = TCPDEV_LAST,
+                                  .to = f->from,
+                                  .from = f->to,
+                                  .msn = f->msn,
+                                  .len = f->len};
+    uint8_t *to;
+
+    if (!(q->access & IBV_ACCESS_REMOTE_READ) ||
+        !tcpdev_mem_is_allowed(q->dev, f->key, f->addr, f->len, IBV_ACCESS_REMOTE_READ)) {
+        tcpdev_qp_fail(q, IBV_WC_WR_FLUSH_ERR);
+        nak(s, f, TCPDEV_NAK_ACCESS);
+        return;
+    }
+    if (q->taken != q->arrived) { /* the answer would say that what waits is done */
+        nak(s, f, TCPDEV_NAK_NOT_READY);
+        return;
+    }
+    to = tcpdev_stream_put(s, &answer);
+    if (to == NULL) {
+        return; /* asked again when the time is over */
+    }
+    memcpy(to, (const void *)(uintptr_t)f->addr, f->len);
+    q->acked_msn = ++q->next_msn;
+}
+
+static const char *request_take(struct tcpdev_stream *s, const struct tcpdev_frame *f)
+{
+    struct tcpdev_qp *q = receiver_of(s, f);
+    int32_t ahead;
+
+    if (f->op != TCPDEV_WRITE && f->op != TCPDEV_SEND && f->op != TCPDEV_READ) {
+        return "an answer where requests come";
+    }
+    if (q == NULL) {
+        nak(s, f, TCPDEV_NAK_NOT_READY);
+        return NULL;
+    }
+    if (q->asker != s) {
+        tcpdev_qp_asker(q, s);
+    }
+    ahead = (int32_t)(f->msn - q->next_msn);
+    if (ahead == 0 && f->off == 0) {
+        q->next_off = 0;
+    }
+    if (ahead != 0 || f->off != q->next_off) { /* again, or behind one that was refused */
+        s->frame_refused = true;
+        if (ahead < 0 && (f->flags & TCPDEV_LAST)) {
+            tcpdev_qp_owe(q);
+        }
+        return NULL;
+    }
+    if (f->op == TCPDEV_READ) {
+        on_read(s, q, f);
+        return NULL;
+    }
+    if (f->op == TCPDEV_SEND && recv_of(q) == NULL) {
+        nak(s, f, q->taken != q->arrived ? TCPDEV_NAK_NOT_READY : TCPDEV_NAK_NO_RECEIVE);
+    } else if (f->len && request_place(q, f) == NULL) {
+        tcpdev_qp_fail(q, IBV_WC_WR_FLUSH_ERR);
+        nak(s, f, TCPDEV_NAK_ACCESS);
+    }
+    return NULL;
+}
+
+const char *tcpdev_take(struct tcpdev_stream *s, const struct tcpdev_frame *f)
+{
+    s->frame = *f;
+    s->frame_got = 0;
+    s->frame_left = tcpdev_frame_payload(f);
+    s->frame_refused = false;
+    return s->dialled ? answer_take(s, f) : request_take(s, f);
+}
+
+/* The rest of the frame has no place any more. */
+static void place_refuse(struct tcpdev_stream *s, struct tcpdev_qp *q)
+{
+    s->frame_refused = true;
+    if (q && s->dialled) {
+        tcpdev_qp_fail(q, IBV_WC_LOC_PROT_ERR);
+    } else if (q && s->frame.msn == q->next_msn && s->frame.off == q->next_off) {
+        tcpdev_qp_fail(q, IBV_WC_WR_FLUSH_ERR);
+        nak(s, &s->frame, TCPDEV_NAK_ACCESS);
+    }
+}
+
+/*
+ * Looked at for each piece: between two of them the queue pair may have gone to ERR, and the key
+ * away.
+ */
+void *tcpdev_take_place(struct tcpdev_stream *s, uint32_t len)
+{
+    const struct tcpdev_frame *f = &s->frame;
+    struct tcpdev_qp *q = s->frame_refused ? NULL : s->dialled ? asked(s, f) : receiver_of(s, f);
+    const struct tcpdev_send *w;
+    uint8_t *to = NULL;
+
+    if (q && s->dialled) {
+        w = &q->sends[(f->msn - q->first_msn) & (q->sends_room - 1)];
+        to = local_is_allowed(q, w) ? (uint8_t *)(uintptr_t)w->local : NULL;
+    } else if (q && f->msn == q->next_msn && f->off == q->next_off) {
+        to = request_place(q, f);
+    }
+    if (to == NULL) {
+        place_refuse(s, q);
+        return NULL;
+    }
+    return to + s->frame_got;
+}
+
+static void request_end(struct tcpdev_stream *s, struct tcpdev_qp *q)
+{
+    const struct tcpdev_frame *f = &s->frame;
+    struct tcpdev_arrival a = {.msn = f->msn, .imm = f->imm, .len = f->off + f->len};
+
+    q->next_off += f->len;
+    if (!(f->flags & TCPDEV_LAST)) {
+        return;
+    }
+    q->next_off = 0;
+    if (f->op == TCPDEV_WRITE && (f->flags & TCPDEV_IMM) && tcpdev_qp_arrive(q, &a) != 0) {
+        nak(s, &(struct tcpdev_frame){.to = f->to, .from = f->from, .msn = f->msn},
+            TCPDEV_NAK_NOT_READY);
+        return;
+    }
+    q->next_msn++;
+    if (f->op == TCPDEV_SEND) {
+        tcpdev_qp_sent_here(q, f);
+    }
+    tcpdev_qp_match(q);
+}
+
+const char *tcpdev_take_end(struct tcpdev_stream *s)
+{
+    const struct tcpdev_frame *f = &s->frame;
+    struct tcpdev_qp *q;
+
+    if (s->frame_refused) {
+        return NULL;
+    }
+    if (s->dialled) {
+        q = f->op == TCPDEV_RESPONSE ? asked(s, f) : NULL;
+        if (q) {
+            tcpdev_qp_acked(q, f->msn);
+        }
+        return NULL;
+    }
+    q = f->op == TCPDEV_READ ? NULL : receiver_of(s, f);
+    if (q && f->msn == q->next_msn && f->off == q->next_off) {
+        request_end(s, q);
+    }
+    return NULL;
+}

@@ -1,0 +1,252 @@
+/*
+ * Inside of the TCP device; for tcpdev*.c only.
+ *
+ * tcpdev --- queue pairs, by number --- sends, receives, arrivals that wait for a receive
+ *        \-- memory, by key
+ *        \-- streams: dialled ones carry the requests of our queue pairs, accepted ones those of
+ *            the peers'
+ *
+ * One lock for all of it. The engine's thread holds it while it moves bytes between memory and its
+ * own buffers, at most TCPDEV_CHUNK of them, and not while it waits or writes to a socket; so a
+ * call of verbs waits for some ten microseconds at most, and what it has changed (a queue pair in
+ * ERR, a key taken away) holds from its return on. Streams are the engine's alone: others know them
+ * as the owner of a list of queue pairs with something to send.
+ */
+#ifndef TCPDEV_INT_H
+#define TCPDEV_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "tcpdev.h"
+#include "tcpdev_frame.h"
+
+#define TCPDEV_INLINE  64
+#define TCPDEV_MAX_WR  16384
+#define TCPDEV_MAX_CQE (1 << 20)
+#define TCPDEV_MAX_QP  65536
+#define TCPDEV_MAX_MR  (1 << 20)
+#define TCPDEV_BUCKETS 4096
+#define TCPDEV_VENDOR  0x546350u /* vendor_err of what this device completes with an error */
+#define TCPDEV_TX_ROOM (4 * (TCPDEV_CHUNK + TCPDEV_FRAME_SIZE))
+#define TCPDEV_RX_ROOM (64 << 10)
+#define TCPDEV_URGENT  512 /* a message up to this size goes before the chunks of larger ones */
+
+struct tcpdev;
+struct tcpdev_stream;
+
+struct tcpdev_mr {
+    struct ibv_mr base; /* first */
+    int access;
+};
+
+struct tcpdev_cq {
+    struct ibv_cq base; /* first */
+    struct ibv_wc *ring;
+    uint32_t room;           /* entries, a power of two */
+    _Atomic uint32_t pushed; /* release by who holds the lock; acquire by who polls without it */
+    uint32_t polled;         /* under the lock */
+};
+
+struct tcpdev_send {
+    uint64_t wr_id;
+    enum ibv_wr_opcode opcode;
+    bool signaled, is_inline;
+    uint32_t imm, len, lkey, rkey;
+    uint64_t local, remote;
+    uint8_t data[TCPDEV_INLINE];
+};
+
+struct tcpdev_recv {
+    uint64_t wr_id, local;
+    uint32_t len, lkey;
+};
+
+/* A message with immediate data that waits for its receive. */
+struct tcpdev_arrival {
+    uint32_t msn, imm, len;
+};
+
+struct tcpdev_qp {
+    struct ibv_qp base; /* first */
+    struct tcpdev *dev;
+    struct tcpdev_qp *next_hash;
+    int access;
+    bool all_signaled;
+
+    /* where the other end is; from RTR on */
+    struct sockaddr_in peer;
+    uint8_t peer_secret[TCPDEV_SECRET_SIZE];
+    uint32_t peer_qpn;
+
+    /* requester: rings of powers of two; done <= sent <= posted, counted without end */
+    struct tcpdev_send *sends;
+    uint32_t sends_room, sends_max, posted, sent, done;
+    uint32_t sent_off; /* of the message that is being sent */
+    uint64_t
+        reached; /* sent and sent_off, as far as they ever came: sending again is no progress */
+    uint32_t first_msn; /* number of message 0 */
+    uint64_t budget_ns; /* without progress for so long: the peer is lost */
+    uint64_t since;     /* ns: last progress, while something is out */
+    uint64_t retry_at;  /* ns: not before; 0: now */
+    struct tcpdev_stream *stream;
+    struct tcpdev_qp *next_ready;
+    bool is_ready; /* in a list of its stream, or waits for one in dev->orphans */
+    struct tcpdev_qp *next_active, **link_active; /* dev->active: something is out */
+
+    /* responder */
+    struct tcpdev_recv *recvs;
+    uint32_t recvs_room, recvs_max, recvs_posted, recvs_taken;
+    struct tcpdev_arrival *arrivals;
+    uint32_t arrivals_room, arrived, taken;
+    uint32_t next_msn, next_off; /* what is expected */
+    uint32_t acked_msn;          /* the one behind the last that is done */
+    struct tcpdev_stream *asker; /* the stream its requests came by last */
+    struct tcpdev_qp *next_ack;
+    bool ack_due;
+};
+
+/* Engine's thread alone, but for what says otherwise. */
+enum tcpdev_stream_state {
+    TCPDEV_CONNECTING,
+    TCPDEV_HELLO, /* the other's hello is awaited */
+    TCPDEV_PROOF, /* the other's proof is awaited */
+    TCPDEV_UP,
+    TCPDEV_DEAD,
+    TCPDEV_STREAM_STATES
+};
+
+struct tcpdev_stream {
+    struct tcpdev_stream *next;
+    struct tcpdev *dev;
+    int fd;
+    enum tcpdev_stream_state state;
+    bool dialled;
+    bool wants_out; /* EPOLLOUT is asked for */
+    uint64_t since; /* ns: begin of its state, while it is not UP */
+    struct sockaddr_in peer;
+    uint8_t secret[TCPDEV_SECRET_SIZE]; /* of the listener */
+    uint8_t hello[TCPDEV_HELLO_SIZE];   /* ours */
+    struct tcpdev_keys keys;
+    uint64_t sent, taken; /* frames */
+
+    uint8_t *out; /* what is to be written: out_head .. out_tail */
+    size_t out_head, out_tail, out_room;
+    uint8_t in[TCPDEV_RX_ROOM];
+    size_t in_head, in_tail;
+    /* the frame whose payload is being taken */
+    struct tcpdev_frame frame;
+    uint32_t frame_left, frame_got;
+    bool in_frame, frame_refused;
+
+    /* under the lock: queue pairs with something to send, small messages first */
+    struct tcpdev_qp *ready[2], **ready_end[2];
+    struct tcpdev_qp *acks, **acks_end;
+};
+
+struct tcpdev {
+    struct ibv_device device; /* first */
+    struct ibv_context ctx;
+    struct ib_verbs real; /* the table as it was */
+    struct tcpdev_params params;
+    pthread_mutex_t lock;
+    uint16_t port; /* that it listens on */
+    int listen_fd, epoll_fd, wake_fd;
+    pthread_t thread;
+    bool running; /* the thread is there */
+    _Atomic bool stopping;
+    _Atomic bool asleep; /* it waits: wake_fd wakes it */
+    struct tcpdev_stream *streams;
+    struct tcpdev_qp *qps[TCPDEV_BUCKETS];
+    uint32_t qp_count, last_qpn;
+    struct tcpdev_qp *orphans; /* have something to send and no stream yet */
+    struct tcpdev_qp *active;
+    struct tcpdev_mr **mrs;
+    uint32_t mr_room, mr_count, mr_next;
+    uint64_t seed;      /* of keys and numbers */
+    double tokens;      /* of the rate: bytes that may go now */
+    uint64_t tokens_at; /* ns */
+    uint64_t wake_at;   /* ns: the engine has something to do then */
+    struct {
+        uint64_t strangers; /* streams that have not proved the secret, or broke the protocol */
+    } count;
+};
+
+static inline struct tcpdev *tcpdev_of(struct ibv_context *ctx)
+{
+    return (struct tcpdev *)((char *)ctx - offsetof(struct tcpdev, ctx));
+}
+
+/* Whether @ctx is the device's. */
+bool tcpdev_has(const struct ibv_context *ctx);
+uint64_t tcpdev_now(void);
+uint64_t tcpdev_random(struct tcpdev *d);
+/* Rings the engine if it waits. Any thread. */
+void tcpdev_wake(struct tcpdev *d);
+
+/* tcpdev_mem.c: memory and completions. Lock held, but for the calls of verbs. */
+struct ibv_mr *tcpdev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access);
+int tcpdev_dereg_mr(struct ibv_mr *mr);
+/* Whether @key allows @access to these bytes. */
+bool tcpdev_mem_is_allowed(const struct tcpdev *d, uint32_t key, uint64_t addr, uint32_t len,
+                           int access);
+struct ibv_cq *tcpdev_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
+                                struct ibv_comp_channel *ch, int vector);
+int tcpdev_destroy_cq(struct ibv_cq *cq);
+int tcpdev_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+void tcpdev_cq_push(struct ibv_cq *cq, const struct ibv_wc *wc);
+
+/* tcpdev_qp.c. Lock held, but for the calls of verbs. */
+struct ibv_qp *tcpdev_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+int tcpdev_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int tcpdev_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+                    struct ibv_qp_init_attr *init);
+int tcpdev_destroy_qp(struct ibv_qp *qp);
+int tcpdev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int tcpdev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct tcpdev_qp *tcpdev_qp_find(struct tcpdev *d, uint32_t qpn);
+/* To ERR: the send @at (or none: UINT32_MAX) fails with @status, all others are flushed. */
+void tcpdev_qp_fail(struct tcpdev_qp *q, enum ibv_wc_status status);
+/* All messages up to @msn are done at the other end. */
+void tcpdev_qp_acked(struct tcpdev_qp *q, uint32_t msn);
+/* It has something to send: into the list of its stream. */
+void tcpdev_qp_ready(struct tcpdev_qp *q);
+void tcpdev_qp_active(struct tcpdev_qp *q, bool on);
+/* Its stream is no more: what is out goes again, by another. */
+void tcpdev_qp_rewind(struct tcpdev_qp *q, uint64_t now, uint64_t wait_ns);
+/* A message with immediate data is whole. -1: no room for what waits for receives. */
+int tcpdev_qp_arrive(struct tcpdev_qp *q, const struct tcpdev_arrival *a);
+/* Arrivals take the receives that are there; what is done then is owed an ACK. */
+void tcpdev_qp_match(struct tcpdev_qp *q);
+/* It has something done that its requester does not know: into the list of the stream. */
+void tcpdev_qp_owe(struct tcpdev_qp *q);
+/* Its requests come by stream  from now on, which its ACKs take. */
+void tcpdev_qp_asker(struct tcpdev_qp *q, struct tcpdev_stream *s);
+/* A send is whole: completes the receive that it lies in. */
+void tcpdev_qp_sent_here(struct tcpdev_qp *q, const struct tcpdev_frame *f);
+
+/* tcpdev_frames.c: requests out, frames in. Lock held. */
+/* Builds what fits of the stream's lists into its buffer; whether there was anything. */
+bool tcpdev_fill(struct tcpdev_stream *s, uint64_t now);
+/* A frame's head has come. NULL; or what is wrong, and the stream ends. */
+const char *tcpdev_take(struct tcpdev_stream *s, const struct tcpdev_frame *f);
+/* Where the next payload bytes of the frame go; NULL: nowhere, they are dropped. */
+void *tcpdev_take_place(struct tcpdev_stream *s, uint32_t len);
+/* All payload of the frame is there. */
+const char *tcpdev_take_end(struct tcpdev_stream *s);
+
+/* tcpdev_engine.c */
+int tcpdev_engine_start(struct tcpdev *d);
+/* Ends the thread and all streams, and the device with them: for models and tests. */
+void tcpdev_engine_stop(struct tcpdev *d);
+/* tcpdev.c: it is no more. */
+void tcpdev_forget(struct tcpdev *d);
+/* Puts a frame's head, and room for its payload, behind what is to be written; NULL: no memory. */
+uint8_t *tcpdev_stream_put(struct tcpdev_stream *s, const struct tcpdev_frame *f);
+static inline size_t tcpdev_stream_waiting(const struct tcpdev_stream *s)
+{
+    return s->out_tail - s->out_head;
+}
+
+#endif

@@ -1,0 +1,199 @@
+/* The TCP device's streams: what a network, a stranger or a broken peer does to them. */
+#include "tests/unit/suite.h"
+#include "tests/unit/tcpdev_proxy.h"
+
+#define PART  (1u << 20)
+#define COUNT 48
+
+static uint8_t *from, *to;
+static struct ibv_mr *from_mr, *to_mr;
+static struct proxy proxy;
+
+static void begin(void)
+{
+    rig_open(0);
+    proxy_start(&proxy);
+    rig_qp(0, 20);
+    rig_qp(1, 20);
+    rig_connect(0, proxy.port, 20);
+    rig_connect(1, rig[0].lid, 20);
+    from = malloc((size_t)COUNT * PART);
+    to = calloc(COUNT, PART);
+    rig_fill(from, (size_t)COUNT * PART, 3);
+    from_mr = v.reg_mr(rig[0].pd, from, (size_t)COUNT * PART, IBV_ACCESS_LOCAL_WRITE);
+    to_mr = v.reg_mr(rig[1].pd, to, (size_t)COUNT * PART, RIG_ACCESS);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        ck_assert_int_eq(rig_recv(1, i, NULL, 0, 0), 0);
+    }
+}
+
+static void end(void)
+{
+    proxy_stop(&proxy);
+    v.dereg_mr(from_mr);
+    v.dereg_mr(to_mr);
+    free(from);
+    free(to);
+    rig_close();
+}
+
+static void post(uint64_t i)
+{
+    ck_assert_int_eq(rig_post(0, IBV_WR_RDMA_WRITE_WITH_IMM, i, from + i * PART, PART,
+                              from_mr->lkey, to + i * PART, to_mr->rkey, IBV_SEND_SIGNALED),
+                     0);
+}
+
+/* Each message once, whole, in order. i: the stream is cut; a byte of it is turned; both, often. */
+START_TEST(all_arrives_once)
+{
+    begin();
+    for (uint64_t i = 0; i < COUNT; i++) {
+        post(i);
+    }
+    for (uint64_t i = 0; i < COUNT; i++) {
+        struct ibv_wc r = rig_wait(1), s;
+
+        ck_assert_int_eq(r.status, IBV_WC_SUCCESS);
+        ck_assert_uint_eq(r.imm_data, i);
+        ck_assert_uint_eq(r.byte_len, PART);
+        s = rig_wait(0);
+        ck_assert_int_eq(s.status, IBV_WC_SUCCESS);
+        ck_assert_uint_eq(s.wr_id, i);
+        if (_i == 0 ? i == 10 : _i == 2 && i % 6 == 1) {
+            proxy.cut = 1;
+        }
+        if (_i == 1 ? i == 10 : _i == 2 && i % 6 == 4) {
+            proxy.garble = 1;
+        }
+    }
+    if (_i != 1) {
+        ck_assert_int_gt(proxy.cuts, 0);
+    }
+    if (_i != 0) {
+        ck_assert_int_gt(proxy.garbled, 0);
+    }
+    ck_assert_int_gt(proxy.carried, 1);
+    ck_assert_mem_eq(from, to, (size_t)COUNT * PART);
+    end();
+}
+END_TEST
+
+/* A network that swallows all ends what waits in its time, and only that. */
+START_TEST(silence_has_an_end)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET};
+    struct ibv_wc wc;
+
+    begin();
+    ck_assert_int_eq(v.modify_qp(rig[0].qp, &a, IBV_QP_STATE), 0);
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .qp_access_flags = RIG_ACCESS};
+    ck_assert_int_eq(v.modify_qp(rig[0].qp, &a, IBV_QP_STATE), 0);
+    rig_connect(0, proxy.port, 15); /* 2 * 134 ms */
+    post(0);
+    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    proxy.stall = 1;
+    for (uint64_t i = 1; i < 40; i++) {
+        post(i);
+    }
+    do {
+        wc = rig_wait(0);
+    } while (wc.status == IBV_WC_SUCCESS);
+    ck_assert_int_eq(wc.status, IBV_WC_RETRY_EXC_ERR);
+    end();
+}
+END_TEST
+
+/* Says what is no hello, or not the right one; until it is thrown out. */
+static void stranger(int kind)
+{
+    uint8_t bytes[200] = "R2TCP";
+    int fd = proxy_connect(rig[1].lid);
+    ssize_t n;
+
+    ck_assert_int_ge(fd, 0);
+    bytes[6] = kind == 2 ? 9 : 1;
+    if (kind == 0) {
+        memset(bytes, 0xa5, sizeof(bytes));
+    }
+    ck_assert_int_eq(send(fd, bytes, kind == 3 ? 10 : 24, MSG_NOSIGNAL), kind == 3 ? 10 : 24);
+    if (kind == 3) {
+        shutdown(fd, SHUT_WR);
+    }
+    if (kind == 1) { /* it answers, and a wrong proof ends it */
+        ck_assert_int_eq(recv(fd, bytes, 32, MSG_WAITALL), 32);
+        memset(bytes, 0, 8);
+        ck_assert_int_eq(send(fd, bytes, 8, MSG_NOSIGNAL), 8);
+    }
+    do {
+        n = recv(fd, bytes, sizeof(bytes), 0);
+    } while (n > 0);
+    close(fd);
+}
+
+/* i: garbage; a wrong proof; another version; a hello that is cut. The stream beside it goes on. */
+START_TEST(strangers_are_not_let_in)
+{
+    begin();
+    post(0);
+    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    for (int k = 0; k < 100; k++) {
+        stranger(_i);
+    }
+    post(1);
+    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    ck_assert_int_eq(proxy.carried, 1);
+    ck_assert_mem_eq(from, to, 2 * PART);
+    end();
+}
+END_TEST
+
+/* Whoever listens there now and does not know the secret gets no frame. */
+START_TEST(another_listener_gets_nothing)
+{
+    uint8_t got[65536];
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), c;
+    ssize_t n, all = 0;
+
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    ck_assert_int_eq(listen(fd, 1), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&a, &len), 0);
+    rig_open(0);
+    rig_qp(0, 18);
+    rig_qp(1, 18);
+    rig_connect(0, ntohs(a.sin_port), 18);
+    from = malloc(PART);
+    from_mr = v.reg_mr(rig[0].pd, from, PART, 0);
+    ck_assert_int_eq(
+        rig_post(0, IBV_WR_RDMA_WRITE, 1, from, PART, from_mr->lkey, from, 1, IBV_SEND_SIGNALED),
+        0);
+    c = accept(fd, NULL, NULL);
+    ck_assert_int_eq(recv(c, got, 24, MSG_WAITALL), 24);
+    ck_assert_int_eq(send(c, got, 24, MSG_NOSIGNAL), 24); /* its own hello back, and a guess */
+    ck_assert_int_eq(send(c, got, 8, MSG_NOSIGNAL), 8);
+    while ((n = recv(c, got, sizeof(got), 0)) > 0) {
+        all += n;
+    }
+    ck_assert_int_eq(all, 0);
+    close(c);
+    close(fd);
+    v.dereg_mr(from_mr);
+    free(from);
+    rig_close();
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_loop_test(t, all_arrives_once, 0, 3);
+    tcase_add_test(t, silence_has_an_end);
+    tcase_add_loop_test(t, strangers_are_not_let_in, 0, 4);
+    tcase_add_test(t, another_listener_gets_nothing);
+}
+
+int main(void)
+{
+    return suite_run("tcpdev_stream", 120, NULL, NULL, add);
+}

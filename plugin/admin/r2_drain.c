@@ -142,10 +142,10 @@ void r2_drain_comm(struct r2_comm *c)
     }
     /* a buffer that another NIC refused may be reachable over the drained one alone */
     avoid = r2_gossip_avoid(c);
-    if ((c->conn.up & ~(mask | avoid)) == 0) {
+    if ((c->conn.up & ~(mask | avoid | c->conn.last)) == 0) {
         avoid = 0; /* a word of others yields to the administrator's */
     }
-    fo_drain(&c->fo, mask | avoid,
+    fo_drain(&c->fo, mask | avoid | c->conn.last,
              ib_mr_cache_refused(c->inst->mem.mrs) & ~c->inst->drain.nics ? 0 : mask);
 }
 

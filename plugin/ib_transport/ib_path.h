@@ -173,8 +173,9 @@ struct ib_conn {
                           const once set-up has begun (P2) */
     uint32_t up; /* paths that may carry new work; written by failover only, with the gate held,
                     relaxed: the watchdog reads it without */
-    uint32_t drained; /* bit per path: to carry new work only where no other path can; written by
-                         failover only */
+    uint32_t drained; /* bit per path: to carry new work only where no other path can; those of
+                         @last are; written by failover only */
+    uint32_t last;    /* bit per path: of last resort; const once set-up has begun */
     uint32_t weight[IB_MAX_PATHS]; /* of the NIC pair of each path, in any unit, against the others:
                                       written by r2_balance only; 0 where others carry all */
     uint8_t wide; /* all usable paths carry, though the primary is up; written by r2_balance only */
@@ -229,11 +230,17 @@ static inline int ib_conn_up(const struct ib_conn *l, int p)
     return (l->up >> p) & 1;
 }
 
+/* Of the paths of @up those that carry, or could: one of last resort only where it is alone. */
+static inline uint32_t ib_conn_carrying(const struct ib_conn *l, uint32_t up)
+{
+    return up & ~l->last ? up & ~l->last : up;
+}
+
 /* The paths for new work: those that are up and not drained, or, where there are none, those that
- * are up. */
+ * are up; one of last resort only where it is the only one. */
 static inline uint32_t ib_conn_usable(const struct ib_conn *l)
 {
-    return l->up & ~l->drained ? l->up & ~l->drained : l->up;
+    return l->up & ~l->drained ? l->up & ~l->drained : ib_conn_carrying(l, l->up);
 }
 
 /* The paths over the NIC pair of path @p, itself included: what is found out about the pair holds

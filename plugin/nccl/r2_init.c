@@ -11,6 +11,7 @@
 #include "bounce/r2_cuda.h"
 #include "core/r2_inst.h"
 #include "oob/oob_mpi_load.h"
+#include "r2_init_last.h"
 #include "r2_init_texts.h"
 
 #define TEXT_OF(x)  #x
@@ -243,6 +244,9 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
         if (rc != 0) {
             R2_INFO("ibv_fork_init: %s: children of fork() may disturb registered memory",
                     strerror(rc));
+        }
+        if (r2_init_last(cfg, &verbs, reason, sizeof(reason)) != 0) {
+            config_error(cfg, "NCCL_R2_LAST_RESORT: ", reason);
         }
         r2_env_default(&env);
         gethostname(host, sizeof(host) - 1);

@@ -40,7 +40,7 @@ static uint32_t handle_check(const struct r2_handle *h)
 
 int r2_net_devices(struct r2_inst *inst)
 {
-    return inst->nics.count;
+    return inst->nics.count - inst->nics.last_count;
 }
 
 static int16_t user_number(int n)
@@ -52,8 +52,8 @@ enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *
 {
     const struct ib_nic *nic;
 
-    if (dev < 0 || dev >= inst->nics.count) {
-        R2_WARN("no device %d, there are %d", dev, inst->nics.count);
+    if (dev < 0 || dev >= r2_net_devices(inst)) {
+        R2_WARN("no device %d, there are %d", dev, r2_net_devices(inst));
         return R2_ERR_ARG;
     }
     nic = &inst->nics.nic[dev];
@@ -91,8 +91,8 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
         r2_log_flush();
         return R2_ERR_CONFIG;
     }
-    if (dev < 0 || dev >= inst->nics.count) {
-        R2_WARN("listen on device %d, there are %d", dev, inst->nics.count);
+    if (dev < 0 || dev >= r2_net_devices(inst)) {
+        R2_WARN("listen on device %d, there are %d", dev, r2_net_devices(inst));
         r2_log_flush();
         return R2_ERR_ARG;
     }
@@ -162,8 +162,8 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, int class, st
         handle_refuse(h);
         return R2_ERR_ARG;
     }
-    if (dev < 0 || dev >= inst->nics.count) {
-        R2_WARN("connect from device %d, there are %d", dev, inst->nics.count);
+    if (dev < 0 || dev >= r2_net_devices(inst)) {
+        R2_WARN("connect from device %d, there are %d", dev, r2_net_devices(inst));
         return R2_ERR_ARG;
     }
     status = check_class(inst, dev, class);

@@ -17,6 +17,12 @@
 _Static_assert(R2_MOST_rq_depth <= IB_RECORDS,
                "a slot for the record of every receive that S may use");
 
+/* A NIC of last resort, of either host. */
+static bool is_last(const struct fo_nic *nic)
+{
+    return nic->rail == IB_LAST_RAIL;
+}
+
 /* Inserts a pair behind those that are preferred as much or more; never before the primary. */
 static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int r, int p)
 {
@@ -44,9 +50,29 @@ static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int
     return n < IB_MAX_PATHS ? n + 1 : n;
 }
 
-int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
-                   int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
-                   uint8_t r_out[IB_MAX_PATHS])
+/* The path of last resort, behind all others: in the place of the last one where all are taken. */
+static int add_last(const struct fo_nic *s_nic, int s_n, const struct fo_nic *r_nic, int r_n,
+                    uint8_t *s_out, uint8_t *r_out, int n)
+{
+    int s = 0, r = 0, at = n < IB_MAX_PATHS ? n : IB_MAX_PATHS - 1;
+
+    while (s < s_n && !(is_last(&s_nic[s]) && s_nic[s].usable)) {
+        s++;
+    }
+    while (r < r_n && !(is_last(&r_nic[r]) && r_nic[r].usable)) {
+        r++;
+    }
+    if (s == s_n || r == r_n) {
+        return n;
+    }
+    s_out[at] = (uint8_t)s;
+    r_out[at] = (uint8_t)r;
+    return at + 1;
+}
+
+static int all_but_last(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
+                        int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
+                        uint8_t r_out[IB_MAX_PATHS])
 {
     int pref[IB_MAX_PATHS];
     int n = add_pair(s_out, r_out, pref, 0, s_dev, r_dev, 0);
@@ -56,7 +82,8 @@ int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct 
         int s = (s_dev + i) % s_n;
 
         for (int r = 0; r < r_n; r++) {
-            if (s_nic[s].usable && r_nic[r].usable && s_nic[s].rail == r_nic[r].rail) {
+            if (s_nic[s].usable && r_nic[r].usable && s_nic[s].rail == r_nic[r].rail &&
+                !is_last(&s_nic[s])) {
                 n = add_pair(s_out, r_out, pref, n, s, r, s_nic[s].usable + r_nic[r].usable);
             }
         }
@@ -65,12 +92,21 @@ int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct 
         for (int j = 0; j < r_n; j++) {
             int s = (s_dev + i) % s_n, r = (r_dev + i + j) % r_n;
 
-            if (s_nic[s].usable && r_nic[r].usable) {
+            if (s_nic[s].usable && r_nic[r].usable && !is_last(&s_nic[s]) && !is_last(&r_nic[r])) {
                 n = add_pair(s_out, r_out, pref, n, s, r, 0); /* behind every same-rail pair */
             }
         }
     }
     return n;
+}
+
+int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
+                   int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
+                   uint8_t r_out[IB_MAX_PATHS])
+{
+    int n = all_but_last(s_nic, s_n, s_dev, r_nic, r_n, r_dev, any_rail, s_out, r_out);
+
+    return add_last(s_nic, s_n, r_nic, r_n, s_out, r_out, n);
 }
 
 int r2_setup_more(uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS], int n, int qps)
@@ -155,6 +191,9 @@ static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_
     char why[128];
     int rank;
 
+    if (nic->last) {
+        return 1;
+    }
     if (inst->cfg.backup_nics[0] == 0 ||
         ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
         left_out = nic == primary || is_named(inst) ? NULL : unlike(inst, primary, nic);

@@ -260,6 +260,7 @@ static int rows_due(const struct r2_report *r, uint64_t now, int tick)
 uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
 {
     struct r2_report *r = inst->telemetry.report;
+    int last, all;
 
     if (r == NULL || r->stopped) {
         return UINT64_MAX;
@@ -275,6 +276,8 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
         r->wrote_at = now;
         r2_report_rows_write(r);
         r2_report_advise_nics(r, now);
+        r2_report_last_resort(r, &last, &all);
+        r2_report_advise_last(r, last, all, now);
     }
     events_flush(r);
     return r->stalling && r2_elapsed(now, r->stall_since) < STALL_SOON ? now + STALL_POLL

@@ -75,7 +75,8 @@ static void advise(struct r2_report *r, const char *reason, const char *peer, co
 
 void r2_report_advise_nics(struct r2_report *r, uint64_t now)
 {
-    int all = r->inst->nics.count, up = __builtin_popcount(r2_report_usable(r));
+    int all = r->inst->nics.count - r->inst->nics.last_count;
+    int up = __builtin_popcount(r2_report_usable(r) & (uint32_t)((1ull << all) - 1));
     char text[96];
 
     if (up > 1) {
@@ -84,6 +85,34 @@ void r2_report_advise_nics(struct r2_report *r, uint64_t now)
     } else if (r->had_more && is_new(&r->advice[R2_ADVICE_LAST_NIC], now)) {
         snprintf(text, sizeof(text), "%d of %d NICs left: a checkpoint is due", up, all);
         advise(r, "last-nic", NULL, text, now);
+    }
+}
+
+/* @conns of @all connections have no path but that of last resort. */
+void r2_report_advise_last(struct r2_report *r, int conns, int all, uint64_t now)
+{
+    struct r2_report_advice *a = &r->advice[R2_ADVICE_LAST_RESORT];
+    const struct ib_nics *nics = &r->inst->nics;
+    const struct ib_nic *nic = &nics->nic[nics->count - 1];
+    char text[160];
+
+    if (conns == 0) {
+        if (a->holds) {
+            R2_INFO("last resort: no connection goes over %s any more", nic->name);
+        }
+        a->holds = 0;
+        return;
+    }
+    if (!a->holds) {
+        R2_WARN(
+            "last resort: no RDMA path is left to %d of %d connections: they go on over TCP (%s, %d Mb/s), which is for a checkpoint, not for training",
+            conns, all, nic->name, nic->speed_mbps);
+    }
+    if (is_new(a, now)) {
+        snprintf(text, sizeof(text),
+                 "%d of %d connections go over TCP, no RDMA path is left: a checkpoint is due",
+                 conns, all);
+        advise(r, "last-resort", NULL, text, now);
     }
 }
 

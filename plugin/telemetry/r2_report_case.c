@@ -116,7 +116,7 @@ static uint32_t nics_up(const struct r2_comm *c)
 {
     uint32_t nics = 0;
 
-    for (uint32_t m = c->conn.up; m; m &= m - 1) {
+    for (uint32_t m = ib_conn_carrying(&c->conn, c->conn.up); m; m &= m - 1) {
         nics |= 1u << c->conn.path[__builtin_ctz(m)].nic;
     }
     return nics;

@@ -44,7 +44,12 @@ struct r2_report_nic {
     uint64_t stall_warned;               /* ns */
 };
 
-enum r2_report_reason { R2_ADVICE_LAST_NIC, R2_ADVICE_HANG, R2_ADVICE_REASONS };
+enum r2_report_reason {
+    R2_ADVICE_LAST_NIC,
+    R2_ADVICE_LAST_RESORT,
+    R2_ADVICE_HANG,
+    R2_ADVICE_REASONS
+};
 struct r2_report_advice {
     int holds;        /* the reason does */
     uint64_t said_at; /* ns; 0: never */
@@ -125,11 +130,15 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c);
 /* r2_report_advice.c: whether a checkpoint is due, since the last usable NIC is, or a process of
  * @host holds the job up (@over: does not any more). */
 void r2_report_advise_nics(struct r2_report *r, uint64_t now);
+/* ... or since connections go on over TCP alone. */
+void r2_report_advise_last(struct r2_report *r, int conns, int all, uint64_t now);
 void r2_report_advise_hang(struct r2_report *r, const char *host, int over, uint64_t now);
 /* At init: what NCCL_R2_ON_EVENT needs; a WARN where it cannot be run. */
 void r2_report_advise_open(struct r2_report *r);
 
 /* r2_report_rows.c */
+/* Connections that stand: all, and those whose only paths are of last resort. */
+void r2_report_last_resort(const struct r2_report *r, int *last, int *all);
 uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */
 uint64_t r2_report_bytes(
     const struct ib_path *path); /* of messages, in its present incarnation; without the gate */

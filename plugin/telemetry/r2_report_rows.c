@@ -48,6 +48,22 @@ static void nics_of(const struct r2_comm *c, uint32_t *up, uint32_t *stood)
     }
 }
 
+void r2_report_last_resort(const struct r2_report *r, int *last, int *all)
+{
+    const struct ib_nics *nics = &r->inst->nics;
+    uint32_t rdma = (uint32_t)((1ull << (nics->count - nics->last_count)) - 1), up, stood;
+
+    *last = *all = 0;
+    for (struct r2_comm *c = nics->last_count ? r2_comm_first(r->inst) : NULL; c;
+         c = c->list.all_next) {
+        if (is_standing(c)) {
+            nics_of(c, &up, &stood);
+            *all += 1;
+            *last += up && !(up & rdma);
+        }
+    }
+}
+
 uint32_t r2_report_usable(const struct r2_report *r)
 {
     const struct r2_inst *inst = r->inst;

@@ -122,7 +122,10 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     fresh = nic->addr_read == requested;
     pthread_mutex_unlock(nics->lock);
     addr.gid_index = known.gid_index;
-    if (!fresh || known.link_layer != attr.link_layer || !gid_holds(nics, nic, &known, &gid)) {
+    if (nic->last) { /* it has one, which no option of RoCE is about */
+        rc = ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, 0, &gid));
+    } else if (!fresh || known.link_layer != attr.link_layer ||
+               !gid_holds(nics, nic, &known, &gid)) {
         rc = ib_gid_choose(nics->v, nic->ctx, nic->port, &attr, nics->cfg, &addr.gid_index, &gid);
     }
     if (rc != 0) {

@@ -59,7 +59,9 @@ struct ib_nic {
                  distinct ones, else index */
     int max_qp_wr, max_cqe, max_sge;
     uint32_t max_msg_sz;
-    int ptr_support;         /* IB_PTR_* bits */
+    int ptr_support; /* IB_PTR_* bits */
+    bool last; /* of last resort: carries only where no other NIC does. Behind all others in number
+                */
     struct ibv_context *ctx; /* shared by the ports of a device */
     struct ibv_pd *pd;
     int device_index; /* index of the RDMA device: worker threads are per device */
@@ -84,6 +86,8 @@ struct ib_nic {
     _Atomic uint32_t addr_requests; /* +1 each time the address may have become another; relaxed: a
                                     count, orders nothing */
 };
+
+#define IB_LAST_RAIL 0x7f00 /* of NICs of last resort: they reach each other and no others */
 
 #define IB_PTR_HOST   1
 #define IB_PTR_CUDA   2
@@ -128,6 +132,7 @@ struct ib_nics {
     const struct ib_ways *ways; /* ib_way.h; const once the NICs are in use. NULL: the default */
     struct ib_lag lag;
     int count;
+    int last_count; /* of those, NICs of last resort: the last ones */
     struct ib_nic nic[IB_MAX_NICS];
     int device_count;
     struct ibv_context *device_ctx[IB_MAX_NICS];

@@ -24,6 +24,10 @@ static struct ibv_mr *register_one(struct ib_mr_cache *cache, const struct ib_mr
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | cache->relaxed;
     void *addr = (void *)mr->addr;
 
+    if (cache->nics->nic[nic].last && mr->type != IB_PTR_HOST) {
+        errno = EOPNOTSUPP; /* what carries its bytes is the CPU */
+        return NULL;
+    }
     errno = 0;
     if (mr->dmabuf_fd >= 0) {
         if (v->reg_dmabuf_mr != NULL) {
@@ -94,6 +98,9 @@ static void register_note(struct ib_mr_cache *cache, struct ib_mr_entry *e, int 
     }
     e->err = err;
     e->mr.refused |= 1u << nic;
+    if (cache->nics->nic[nic].last) {
+        return; /* of the one of last resort, nobody expected it */
+    }
     atomic_fetch_or_explicit(&cache->refused, 1u << nic, memory_order_relaxed);
     cache->stats.failures++;
     R2_INFO("buffer %p + %zu cannot be registered on NIC %s: %s", (void *)e->mr.addr, e->mr.len,

@@ -85,7 +85,9 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
     struct candidate *c;
     int rc, rail, entry;
 
-    if (!ib_hca_match(&o->filter, device->dev_name, port, &rail)) {
+    if (device->last) {
+        rail = IB_LAST_RAIL;
+    } else if (!ib_hca_match(&o->filter, device->dev_name, port, &rail)) {
         return 0;
     }
     errno = 0;
@@ -112,8 +114,12 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
     ib_sysfs_netdevs(device->ctx->device->ibdev_path, port, &c->nic.netdev, 0, 1);
     c->nic.speed_mbps = ib_speed_mbps(attr.active_speed, attr.active_width);
     c->nic.max_msg_sz = attr.max_msg_sz;
+    if (c->nic.last) { /* no lanes of a speed that verbs know */
+        c->nic.speed_mbps = v->last_resort(device->ctx);
+        c->nic.ptr_support = IB_PTR_HOST;
+    }
     c->nic.hca_rail = rail;
-    entry = ib_hca_rank(&o->filter, device->dev_name, port);
+    entry = device->last ? -1 : ib_hca_rank(&o->filter, device->dev_name, port);
     c->nic.hca_plane = entry >= 0 && !o->filter.exclude ? o->filter.entry[entry].plane : -1;
     c->active = attr.state == IBV_PORT_ACTIVE;
     c->unread = rc != 0;
@@ -177,6 +183,7 @@ static int device_add(struct opening *o, struct ibv_device *dev)
                 strerror(errno));
         return 0;
     }
+    nic.last = v->last_resort != NULL && v->last_resort(nic.ctx) > 0;
     fault = device_describe(o, &nic, &attr);
     if (fault != NULL) {
         R2_INFO("RDMA device %s is left out: %s: %s", nic.dev_name, fault, strerror(errno));
@@ -196,13 +203,14 @@ static int device_add(struct opening *o, struct ibv_device *dev)
 
 /*
  * The numbers must be the same in every process of the host: nothing in here may depend on state,
- * order of discovery or time. Devices without a place in the PCI tree come last.
+ * order of discovery or time. Devices without a place in the PCI tree come last, and behind them
+ * those of last resort, which NCCL is not shown.
  */
 static int candidate_compare(const void *pa, const void *pb)
 {
     const struct ib_nic *a = &((const struct candidate *)pa)->nic,
                         *b = &((const struct candidate *)pb)->nic;
-    int d = (a->pci_path == NULL) - (b->pci_path == NULL);
+    int d = 2 * (a->last - b->last) + (a->pci_path == NULL) - (b->pci_path == NULL);
 
     if (d == 0 && a->pci_path != NULL) {
         d = strcmp(a->pci_path, b->pci_path);
@@ -218,6 +226,10 @@ static int names_give_rails(const struct opening *o)
 {
     for (int i = 0; i < o->count; i++) {
         int n = ib_name_trailing_number(o->list[i].nic.dev_name);
+
+        if (o->list[i].nic.last) {
+            continue;
+        }
         for (int k = 0; k < i; k++) {
             if (ib_name_trailing_number(o->list[k].nic.dev_name) == n) {
                 return 0;
@@ -239,7 +251,7 @@ static int speed_guess(const struct opening *o)
     int slowest = 0;
 
     for (int i = 0; i < o->count; i++) {
-        int s = o->list[i].active ? o->list[i].nic.speed_mbps : 0;
+        int s = o->list[i].active && !o->list[i].nic.last ? o->list[i].nic.speed_mbps : 0;
         if (s > 0 && (slowest == 0 || s < slowest)) {
             slowest = s;
         }
@@ -318,6 +330,7 @@ static void nics_fill(struct opening *o)
         }
         nic->device_index = device_number(nics, nic->ctx);
         nics->count = i + 1;
+        nics->last_count += nic->last;
         nic->addr_read = UINT32_MAX;
         atomic_init(&nic->addr_requests, 0);
         rc = ib_nic_refresh(nics, i);

@@ -41,7 +41,7 @@ void r2_inband_create(struct r2_pair *pair)
     struct ib_inband_pool *pool = &inst->inband.pool[pair->nic];
     uint32_t psn;
 
-    if (!inst->cfg.inband) {
+    if (!inst->cfg.inband || inst->nics.nic[pair->nic].last) { /* its network is the channel's */
         return;
     }
     pair->carried.opened = 1;

@@ -138,6 +138,26 @@ START_TEST(what_is_released_may_be_other_memory)
 }
 END_TEST
 
+/* Its bytes are moved by the CPU, which reaches no GPU's; and nobody expected it to. */
+START_TEST(last_resort_takes_host_memory_alone)
+{
+    struct ib_mr *h, *c;
+
+    begin();
+    nics.nic[2].last = true;
+    h = host(0, PAGE, ALL);
+    c = ib_mr_get(cache, mem + PAGE, PAGE, IB_PTR_CUDA, 0, -1, ALL);
+    ck_assert_uint_ne(ib_mr_lkey(h, 2), 0);
+    ck_assert_uint_ne(ib_mr_lkey(c, 1), 0);
+    ck_assert_uint_eq(ib_mr_lkey(c, 2), 0);
+    ck_assert_int_eq(atomic_load(&fake_dev[2].reg_calls), 1);
+    ck_assert_uint_eq(ib_mr_cache_refused(cache), 0);
+    ib_mr_put(cache, h);
+    ib_mr_put(cache, c);
+    end();
+}
+END_TEST
+
 START_TEST(type_is_part_of_the_key)
 {
     struct ib_mr *h, *c;
@@ -466,6 +486,7 @@ int main(void)
     tcase_add_test(t, every_nic_and_the_last_put);
     tcase_add_test(t, parts_are_covered);
     tcase_add_test(t, what_is_released_may_be_other_memory);
+    tcase_add_test(t, last_resort_takes_host_memory_alone);
     tcase_add_test(t, type_is_part_of_the_key);
     tcase_add_test(t, nics_are_added_later);
     tcase_add_test(t, a_backup_that_cannot);

@@ -1,0 +1,96 @@
+#!/bin/sh
+# No RDMA path is left: the job goes on over TCP (docs/last-resort.md), and back as soon as a NIC is. Each case asserts that every element of
+# every timed operation is right, that each fault fired (r2_perf fails otherwise), and what the plugin's log says of it.
+# Argument: build folder. Second argument: only cases whose name contains it.
+. "$(dirname "$0")/collective_lib.sh"
+export NCCL_R2_LAST_RESORT=auto NCCL_R2_T_RETURN=100 NCCL_R2_GIVE_UP=5000
+export NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7 # RC's own end of a silent path comes behind the time limit of every case
+
+# perf ARGUMENTS: a run over a fabric of its own
+perf() {
+    timeout -k 5 120 "$B/r2_perf" "$@" --placement out -w 1 -T 60s >"$log/out" 2>&1
+    rc=$?
+}
+ON='last resort: no RDMA path is left'
+BACK='last resort: no connection goes over tcp0 any more'
+has() {
+    grep -q "$1" "$log/out"
+}
+# went NAME: the run was right, over TCP, and no connection ended
+went() {
+    was_right "$1" || return
+    if ! has "$ON"; then
+        bad "$1" "no line says that the job goes over TCP"
+    elif has 'gave up [1-9]'; then
+        bad "$1" "a connection was given up"
+    else
+        ok "$1: stall $(sed -n 's/^# r2 stall after fault [0-9]*: \([0-9.]* ms\).*/\1/p' "$log/out" | sort -rn | head -1)"
+    fi
+}
+
+RUN="all_reduce -b 512K -e 512K --buffsize 256K --hosts 2 --nics 2 --rate 50MB/s --duration 1s --after 1500ms"
+for fault in down blackhole fatal; do
+    wanted "all NICs of a host: $fault" || continue
+    # shellcheck disable=SC2086
+    perf $RUN --fault "300ms:h1:* $fault"
+    went "all NICs of a host: $fault"
+done
+if wanted "one NIC, which comes back"; then
+    perf all_reduce -b 512K -e 512K --buffsize 256K --hosts 2 --nics 1 --rate 50MB/s --duration 1s --fault '300ms:h0:n0 down' --fault '2s:h0:n0 up' --after 4s
+    went "one NIC, which comes back"
+    if has "$BACK"; then ok "one NIC, which comes back: RDMA carries again"; else bad "one NIC, which comes back" "it stayed on TCP"; fi
+fi
+if wanted "silent, and back"; then
+    # shellcheck disable=SC2086
+    perf $RUN --fault '300ms:h0:* blackhole' --fault '2s:h0:* restore' --after 4s
+    went "silent, and back"
+    if has "$BACK"; then ok "silent, and back: RDMA carries again"; else bad "silent, and back" "it stayed on TCP"; fi
+fi
+if wanted "eight NICs"; then # as many as a connection has paths: the last one has a place
+    perf all_gather -b 512K -e 512K --buffsize 256K --hosts 2 --nics 8 --rate 20MB/s --duration 1s --fault '300ms:h1:* down' --after 1500ms
+    went "eight NICs"
+fi
+if wanted "three hosts"; then
+    perf all_reduce -b 512K -e 512K --buffsize 256K --hosts 3 --nics 2 --rate 50MB/s --duration 1s --fault '300ms:h1:* down' --after 1500ms
+    went "three hosts"
+fi
+# While an RDMA path is left, nothing but probes goes over TCP; NCCL is not shown its device.
+if wanted "a NIC is left"; then
+    fab=last$$
+    trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
+    "$B/softfab" up --name $fab --hosts 2 --nics 2 --rate 50MB/s >/dev/null || exit 1
+    perf all_reduce -b 512K -e 512K --buffsize 256K --fabric $fab --duration 1s --after 1500ms --fault '300ms:h1:n0 down' \
+        --fault-cmd "1200ms:$B/softfab exec --name $fab --host 0 -- $B/r2_stat --json >$log/stat"
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+    if was_right "a NIC is left"; then
+        sent=$(tr '{' '\n' <"$log/stat" | grep '"device":"tcp0"' | sed -n 's/.*"sent_bytes":\([0-9]*\).*/\1/p')
+        if has "$ON"; then
+            bad "a NIC is left" "the job went over TCP"
+        elif [ "${sent:-none}" != 0 ]; then
+            bad "a NIC is left" "tcp0 has sent ${sent:-no figure} bytes: $(cat "$log/stat")"
+        elif ! has 'R2: fab0 fab1$'; then
+            bad "a NIC is left" "NCCL sees other NICs than fab0 and fab1"
+        elif grep 'switch: ' "$log/out" | grep -q tcp0; then
+            bad "a NIC is left" "a switch to tcp0 is said"
+        else
+            ok "a NIC is left"
+        fi
+    fi
+fi
+if wanted "rate"; then
+    NCCL_R2_LAST_RESORT_RATE=10 perf sendrecv -b 512K -e 512K --hosts 2 --nics 2 --rate 50MB/s --duration 1s --fault '300ms:h1:* down' --after 2s
+    went "rate"
+    # of both directions each has its own limit, and the plateau behind the switch is below it
+    late=$(sed -n 's/^# r2 at \([0-9.]*\) s busbw \([0-9.]*\) GB.*/\1 \2/p' "$log/out" | tail -12 | awk '{ s += $2; n++ } END { printf "%d", n ? s / n * 1000 : -1 }')
+    if [ "$late" -ge 0 ] && [ "$late" -le 13 ]; then ok "rate: $late MB/s"; else bad "rate" "$late MB/s where 10 are allowed"; fi
+fi
+if wanted "off"; then
+    NCCL_R2_LAST_RESORT=off NCCL_R2_GIVE_UP=1000 perf all_reduce -b 512K -e 512K --hosts 2 --nics 2 --rate 50MB/s --duration 1s --fault '300ms:h1:* down' --fault-optional
+    if [ "$rc" = 0 ]; then bad "off" "the run did not end with an error"; else ok "off"; fi
+fi
+if wanted "no such interface"; then
+    NCCL_R2_LAST_RESORT=nosuch0 perf all_reduce -b 4K -e 4K --hosts 2 --nics 2 -n 1
+    if [ "$rc" != 0 ] && has 'NCCL_R2_LAST_RESORT: .*nosuch0'; then ok "no such interface"; else bad "no such interface" "rc $rc: $(tail -3 "$log/out")"; fi
+fi
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,95 @@
+/* Which place the path of last resort has, and when it carries. */
+#include "tests/unit/suite.h"
+
+#include <string.h>
+
+#include "core/r2_inst.h"
+#include "service/r2_setup.h"
+
+static uint8_t s_out[IB_MAX_PATHS], r_out[IB_MAX_PATHS];
+
+/* @n NICs of rails 0, 1, ..., and one of last resort behind them where @last says so. */
+static int host(struct fo_nic *nic, int n, int last)
+{
+    memset(nic, 0, IB_MAX_NICS * sizeof(*nic));
+    for (int i = 0; i < n + last; i++) {
+        nic[i].rail = (int16_t)(i < n ? i : IB_LAST_RAIL);
+        nic[i].usable = 1;
+    }
+    return n + last;
+}
+
+static int paths(int n, int s_last, int r_last, int any)
+{
+    struct fo_nic s[IB_MAX_NICS], r[IB_MAX_NICS];
+    int s_n = host(s, n, s_last), r_n = host(r, n, r_last);
+
+    return r2_setup_paths(s, s_n, 1 % n, r, r_n, 1 % n, any, s_out, r_out);
+}
+
+/* i: NICs of a host but one */
+START_TEST(it_is_the_last)
+{
+    int n = _i + 1, want = n < IB_MAX_PATHS ? n + 1 : IB_MAX_PATHS;
+
+    ck_assert_int_eq(paths(n, 1, 1, 0), want);
+    ck_assert_uint_eq(s_out[0], 1 % n);
+    for (int p = 0; p < want; p++) {
+        ck_assert_int_eq(s_out[p] == n, p == want - 1);
+        ck_assert_int_eq(r_out[p] == n, p == want - 1);
+    }
+}
+END_TEST
+
+/* i: the sender's host has none, the receiver's has none, neither has */
+START_TEST(both_need_one)
+{
+    ck_assert_int_eq(paths(3, _i == 1, _i == 0, 0), 3);
+    for (int p = 0; p < 3; p++) {
+        ck_assert(s_out[p] < 3 && r_out[p] < 3);
+    }
+}
+END_TEST
+
+/* Where every NIC reaches every other, that one still reaches its like alone. */
+START_TEST(it_crosses_no_rail)
+{
+    int n = paths(2, 1, 1, 1);
+
+    ck_assert_int_eq(n, 5);
+    for (int p = 0; p < n; p++) {
+        ck_assert_int_eq(s_out[p] == 2, r_out[p] == 2);
+    }
+    ck_assert_uint_eq(s_out[4], 2);
+}
+END_TEST
+
+/* up, drained, last: what new work takes */
+START_TEST(it_carries_where_it_is_alone)
+{
+    static const uint32_t row[][4] = {
+        {0x7, 0x4, 0x4, 0x3}, /* all are up */
+        {0x6, 0x4, 0x4, 0x2}, /* one is left */
+        {0x4, 0x4, 0x4, 0x4}, /* none is */
+        {0x6, 0x6, 0x4, 0x2}, /* the one that is left is drained: sooner than TCP */
+        {0x3, 0x2, 0x0, 0x1}, /* there is none of last resort */
+        {0x3, 0x3, 0x0, 0x3},
+    };
+    struct ib_conn l = {.up = row[_i][0], .drained = row[_i][1], .last = row[_i][2]};
+
+    ck_assert_uint_eq(ib_conn_usable(&l), row[_i][3]);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_loop_test(t, it_is_the_last, 0, 9);
+    tcase_add_loop_test(t, both_need_one, 0, 3);
+    tcase_add_test(t, it_crosses_no_rail);
+    tcase_add_loop_test(t, it_carries_where_it_is_alone, 0, 6);
+}
+
+int main(void)
+{
+    return suite_run("last_paths", 60, NULL, NULL, add);
+}

@@ -453,7 +453,7 @@ TESTLIBS := $(B)/libr2core.a $(B)/libtestsupport.a $(B)/libfabmodel.a
 # It makes machines of words.
 $(B)/tests/unit/test_relay_ways: | $(B)/topo_make
 # It stands between the module and MPI.
-$(B)/tests/unit/test_oob_mpi_hostile: LDFLAGS_ALL += $(addprefix -Wl$(comma)--export-dynamic-symbol=PMPI_,Issend Iprobe Irecv)
+$(B)/tests/unit/test_oob_mpi_hostile: LDFLAGS_ALL += $(addprefix -Wl$(comma)--export-dynamic-symbol=PMPI_,Issend Iprobe Irecv Test)
 $(B)/tests/unit/test_ib_lag: | $(B)/fake-mlx5/libmlx5.so.1 $(B)/fake-mlx5/old/libmlx5.so.1
 # They open the stand-in for CUDA's driver at run time.
 $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_lane: | $(B)/gpu-fake/cuda/libcuda.so.1

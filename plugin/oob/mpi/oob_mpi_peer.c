@@ -71,26 +71,12 @@ static void queue_pop(struct mpi_peer *p)
     world_abandon(m);
 }
 
-void mpi_peer_queue(struct mpi_peer *p, struct world_out *m)
+/* Hands to MPI what the window lets through. Makes no call that waits, however loaded the host is.
+ */
+static void queue_post(struct mpi_peer *p)
 {
-    *p->out_last = m;
-    p->out_last = world_out_next(m);
-    p->out_bytes += world_out_len(m);
-    (void)mpi_peer_pump(p);
-    mpi_touch(p->oob);
-}
+    struct world_out *m = p->out;
 
-int mpi_peer_pump(struct mpi_peer *p)
-{
-    struct world_out *m;
-    int n = 0;
-
-    while (p->out_posted > 0 && world_through(p->out)) {
-        queue_pop(p);
-        p->out_posted--;
-        n++;
-    }
-    m = p->out;
     for (int i = 0; m != NULL && i < MPI_WINDOW; i++, m = *world_out_next(m)) {
         if (world_posted(m)) {
             continue;
@@ -100,6 +86,31 @@ int mpi_peer_pump(struct mpi_peer *p)
         }
         p->out_posted++;
     }
+}
+
+void mpi_peer_queue(struct mpi_peer *p, struct world_out *m)
+{
+    *p->out_last = m;
+    p->out_last = world_out_next(m);
+    p->out_bytes += world_out_len(m);
+    /*
+     * What is through is found by progress() alone: a test of a request lets MPI give its processor
+     * away, and a caller with many messages would lose it with each.
+     */
+    queue_post(p);
+    mpi_touch(p->oob);
+}
+
+int mpi_peer_pump(struct mpi_peer *p)
+{
+    int n = 0;
+
+    while (p->out_posted > 0 && world_through(p->out)) {
+        queue_pop(p);
+        p->out_posted--;
+        n++;
+    }
+    queue_post(p);
     return n;
 }
 

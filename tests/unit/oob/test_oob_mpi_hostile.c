@@ -1,7 +1,7 @@
 /*
- * Frames over MPI that no endpoint would send: again, cut, changed, from another rank. The calls
- * with which the module sends and receives are this program's, which keeps what goes out, changes
- * it on the way, puts it in again and says of what comes in that it is another rank's.
+ * Frames over MPI that no endpoint would send: again, cut, changed, from another rank; and which
+ * calls of MPI the module makes when. These calls are this program's, which keeps what goes out,
+ * changes it on the way, puts it in again and says of what comes in that it is another rank's.
  */
 #include "tests/unit/oob_mpi_rig.h"
 
@@ -24,6 +24,7 @@ static struct {
     int count;
     int size;           /* the next frame goes out with so many bytes; -1: as it is */
     int change;         /* in the next one this byte is another; -1: none */
+    int yields;         /* calls in which MPI may give the processor away */
     int other, was_own; /* the next that comes in is OTHER's; its receive is to be of this rank */
     void *type, *comm;
     int tag;
@@ -35,6 +36,7 @@ MPI_SAYS int PMPI_Issend(const void *b, int n, void *type, int to, int tag, void
                          void **request);
 MPI_SAYS int PMPI_Iprobe(int from, int tag, void *comm, int *flag, void *status);
 MPI_SAYS int PMPI_Irecv(void *b, int n, void *type, int from, int tag, void *comm, void **request);
+MPI_SAYS int PMPI_Test(void **request, int *flag, void *status);
 
 static void *call(const char *name)
 {
@@ -80,6 +82,7 @@ int PMPI_Iprobe(int from, int tag, void *comm, int *flag, void *status)
 {
     int (*f)(int, int, void *, int *, void *), rc;
 
+    wire.yields++;
     *(void **)&f = call("MPI_Iprobe");
     rc = f(from, tag, comm, flag, status);
     if (rc == 0 && *flag && wire.other && from == ANY_RANK) {
@@ -101,6 +104,15 @@ int PMPI_Irecv(void *b, int n, void *type, int from, int tag, void *comm, void *
         wire.was_own = 0;
     }
     return f(b, n, type, from, tag, comm, request);
+}
+
+int PMPI_Test(void **request, int *flag, void *status)
+{
+    int (*f)(void **, int *, void *);
+
+    wire.yields++;
+    *(void **)&f = call("MPI_Test");
+    return f(request, flag, status);
 }
 
 /* @n bytes come in, from this rank or from another; nothing else is under way. */
@@ -350,6 +362,24 @@ START_TEST(refusal_of_another_rank)
 }
 END_TEST
 
+/* --- calls of MPI --- */
+
+/* Open MPI gives the processor away in a test or a probe that finds nothing: only progress() does
+ * that, and a caller with much to send is not held up once for each message. */
+START_TEST(send_gives_no_processor_away)
+{
+    int before = wire.yields;
+
+    for (int i = 0; i < 3 * MPI_WINDOW; i++) {
+        ck_assert_int_eq(say(a, to_b, "more"), 0);
+    }
+    ck_assert_int_eq(wire.yields, before);
+    UNTIL(b->got, 1 + 3 * MPI_WINDOW);
+    ck_assert_int_gt(wire.yields, before);
+    ck_assert_int_eq(a->down + b->down, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("oob_mpi_hostile");
@@ -372,6 +402,7 @@ int main(void)
     tcase_add_test(t, end_of_another_rank);
     tcase_add_test(t, dial_of_another_rank);
     tcase_add_test(t, refusal_of_another_rank);
+    tcase_add_test(t, send_gives_no_processor_away);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

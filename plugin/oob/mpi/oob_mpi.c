@@ -106,6 +106,24 @@ static uint64_t poll_at(const struct mpi_oob *o)
     return o->now + (wait < MPI_POLL_MIN_NS ? MPI_POLL_MIN_NS : wait);
 }
 
+/*
+ * Turns follow each other within a poll. A process that had no processor for longer finds timers
+ * that ran out meanwhile, and what would have kept them from it is still on its way up: such time
+ * does not count, but for as much as a busy turn may take.
+ */
+static void absence_excuse(struct mpi_oob *o)
+{
+    uint64_t most = o->keepalive / MPI_ABSENT, gap = 0;
+
+    if (o->last_turn != 0) {
+        gap = r2_elapsed(o->now, o->last_turn);
+    }
+    o->last_turn = o->now;
+    for (struct mpi_peer *p = o->peers; gap > most && p != NULL; p = p->next_all) {
+        mpi_chan_excuse(p, gap - most);
+    }
+}
+
 static uint64_t scan(struct mpi_oob *o)
 {
     uint64_t next = UINT64_MAX, t;
@@ -131,6 +149,7 @@ static uint64_t mpi_turn(struct mpi_oob *o)
     if (o->left || o->stopping) {
         return UINT64_MAX;
     }
+    absence_excuse(o);
     s = world_state(why, sizeof(why));
     if (s == WORLD_ENDING && !o->leaving) {
         leave_begin(o);

@@ -24,6 +24,7 @@
 #define MPI_WINDOW        8              /* messages of one peer that MPI has at a time */
 #define MPI_HELLO_TIMEOUT 5000000000ull  /* where the parameters say 0 */
 #define MPI_KEEPALIVE     10000000000ull /* the same */
+#define MPI_ABSENT        10 /* this part of a keepalive between two turns is no absence */
 #define MPI_UNANSWERED    2 /* dials without any answer: no endpoint of this name is in our world */
 #define MPI_PEER_BUCKETS  256
 
@@ -110,7 +111,7 @@ struct mpi_oob {
     struct world_box box;
     int epfd;
     uint64_t hello_timeout, keepalive;
-    uint64_t now, last_active;
+    uint64_t now, last_active, last_turn;
     uint8_t in_progress, touched, stopping, leaving, left;
     struct mpi_peer *peers, *hash[MPI_PEER_BUCKETS];
     struct r2_oob_counters count;
@@ -140,6 +141,8 @@ int mpi_chan_put(struct mpi_peer *p, struct mpi_chan *c, enum mpi_kind kind, uin
                  const void *msg, size_t len);
 /* Says FIN on the channel in use and forgets it. Anywhere. */
 void mpi_chan_fin(struct mpi_peer *p, enum mpi_fin code);
+/* This end has not looked for @away: that is nobody's silence. */
+void mpi_chan_excuse(struct mpi_peer *p, uint64_t away);
 /* Timers of the peer's channels; the next one. */
 uint64_t mpi_chan_scan(struct mpi_peer *p);
 

@@ -497,6 +497,14 @@ static uint64_t up_scan(struct mpi_peer *p)
                                                                : c->last_rx + 3 * o->keepalive;
 }
 
+void mpi_chan_excuse(struct mpi_peer *p, uint64_t away)
+{
+    p->cur.last_rx += away;
+    p->dial.deadline += away;
+    p->ans.deadline += away;
+    p->out_deadline += p->out_deadline != 0 ? away : 0;
+}
+
 static uint64_t sooner(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

@@ -362,6 +362,46 @@ START_TEST(refusal_of_another_rank)
 }
 END_TEST
 
+/* --- a process that stands still --- */
+
+/* Longer than a channel may be silent. Who stood still has heard nobody, and says of nobody that he
+ * was silent; for time that it does look, silence counts as ever. */
+START_TEST(silence_is_not_what_nobody_listened_to)
+{
+    a->asleep = b->asleep = 1;
+    run_for(4 * SEC);
+    a->asleep = 0;
+    run_for(2 * SEC);
+    ck_assert_int_eq(a->down, 0);
+    b->asleep = 0;
+    run_for(1 * SEC);
+    undisturbed();
+    b->asleep = 1;
+    run_for(4 * SEC);
+    ck_assert_int_eq(a->down, 1);
+}
+END_TEST
+
+/* Longer than a dial may take, both ends, between any two of its steps. */
+START_TEST(a_dial_that_stands_still)
+{
+    struct ep *c = ep_new(), *turns[] = {c, a, c, a};
+
+    b->asleep = c->asleep = 1;
+    (void)dial(a, &c->name);
+    settle();
+    a->asleep = 1;
+    for (size_t i = 0; i < sizeof(turns) / sizeof(turns[0]); i++) {
+        run_for(3 * SEC); /* nobody has a turn */
+        (void)turns[i]->oob->ops->progress(turns[i]->oob, clock_ns);
+        ck_assert_int_eq(a->down + c->down, 0);
+    }
+    ck_assert_int_eq(a->up, 2);
+    ck_assert_int_eq(c->up, 1);
+    ck_assert_uint_eq(counters(c).strangers, 0);
+}
+END_TEST
+
 /* --- calls of MPI --- */
 
 /* Open MPI gives the processor away in a test or a probe that finds nothing: only progress() does
@@ -402,6 +442,8 @@ int main(void)
     tcase_add_test(t, end_of_another_rank);
     tcase_add_test(t, dial_of_another_rank);
     tcase_add_test(t, refusal_of_another_rank);
+    tcase_add_test(t, silence_is_not_what_nobody_listened_to);
+    tcase_add_test(t, a_dial_that_stands_still);
     tcase_add_test(t, send_gives_no_processor_away);
     suite_add_tcase(s, t);
     r = srunner_create(s);

@@ -12,7 +12,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_BACKUP_SCOPE",
      "test_protocol_end: backup_scope_any_goes_across_rails, backup_scope_rail_does_not"},
     {"NCCL_R2_BACKUP_NICS", "backup_nics_choose_and_order"},
-    {"NCCL_R2_LAST_RESORT", "e2e/last_resort.sh: all NICs of a host, off, no such interface"},
+    {"NCCL_R2_LAST_RESORT", "e2e/last_resort.sh: all NICs of a host"},
     {"NCCL_R2_LAST_RESORT_RATE", "test_tcpdev: rate_is_kept, e2e/last_resort.sh: rate"},
     {"NCCL_R2_MIN_NICS", "test_protocol_end: min_nics_ends_below_it"},
     {"NCCL_R2_FAILBACK",

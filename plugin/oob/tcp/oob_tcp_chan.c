@@ -324,10 +324,27 @@ static void parse_all(struct tcp_chan *c)
     } while (rc > 0 && c->state != CHAN_DEAD);
 }
 
+/*
+ * Both ends have dialled, and the peer leaves @c, its own dial: because it has accepted ours, most
+ * likely. It said so before it closed @c, but sockets are looked at in any order. Then @c only runs
+ * dry; else it is lost. A dial with bytes in hand is being read already.
+ */
+static void dial_first(struct tcp_chan *c)
+{
+    struct tcp_chan *dial = c->peer != NULL && c->peer->cur == c ? c->peer->dial : NULL;
+
+    if (dial != NULL && dial->state == CHAN_AUTH && dial->rx.tail == dial->rx.head) {
+        oob_chan_read(dial);
+    }
+}
+
 /* The peer closed. In the middle of a frame that is an error, between frames its way to say
  * goodbye. */
 static void eof_take(struct tcp_chan *c)
 {
+    if (c->rx.tail == c->rx.head) {
+        dial_first(c);
+    }
     if (c->state == CHAN_DRAIN && c->tx.tail > c->tx.head && c->rx.tail == c->rx.head) {
         /* the peer has sent its last message and still listens: ours go out first; EOF would be
          * readable for ever */

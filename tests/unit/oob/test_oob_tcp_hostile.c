@@ -195,52 +195,6 @@ END_TEST
 
 /* ---- an attacker who has the secret (or a peer gone mad): frames made by hand ---- */
 
-struct hand {
-    int fd;
-    struct oob_keys keys;
-    uint64_t seq;
-    uint64_t number; /* of its uuid; 0: 7 */
-    struct oob_hello hello, answer;
-};
-
-static void read_exactly(int fd, uint8_t *b, size_t n)
-{
-    size_t got = 0;
-
-    for (int i = 0; i < 200 && got < n; i++) {
-        ssize_t r = recv(fd, b + got, n - got, MSG_DONTWAIT);
-        if (r > 0) {
-            got += (size_t)r;
-        } else {
-            settle();
-        }
-    }
-    ck_assert_uint_eq(got, n);
-}
-
-/* Up to the challenge's answer; AUTH is the caller's. */
-static void hand_dial(struct hand *h, struct ep *to, uint16_t version)
-{
-    uint8_t dial_bytes[OOB_HELLO_SIZE], answer[OOB_HELLO_SIZE];
-
-    h->hello = (struct oob_hello){
-        .version = version, .kind = OOB_HELLO_DIAL, .from = {7, 7}, .nonce = {9}};
-    h->hello.from[0] = h->number ? h->number : 7;
-    h->seq = 0;
-    memcpy(h->hello.to, to->name.uuid, 16);
-    oob_hello_pack(&h->hello, dial_bytes);
-    h->fd = connect_to(to->name.port);
-    write_all(h->fd, dial_bytes, sizeof(dial_bytes));
-    read_exactly(h->fd, answer, sizeof(answer));
-    ck_assert_int_ne(oob_hello_parse(answer, sizeof(answer), &h->answer), OOB_PARSE_BAD);
-    oob_keys_derive(to->name.secret, dial_bytes, answer, &h->keys);
-}
-
-static size_t hand_frame(struct hand *h, uint8_t *b, uint8_t type, const char *text)
-{
-    return oob_frame_pack(b, type, text, strlen(text), h->seq++, h->keys.dialler);
-}
-
 static void hand_up(struct hand *h, struct ep *to)
 {
     int up = to->up, got = to->got;

@@ -92,6 +92,86 @@ START_TEST(simultaneous_dial_is_decided_by_uuid)
 }
 END_TEST
 
+/* A peer made by hand that both dials and is dialled: what it says to our dial, and on its own. */
+static struct {
+    struct hand theirs;   /* dialled by it, to us */
+    int ours;             /* our dial */
+    struct oob_keys keys; /* of that */
+    int accepts;          /* ours, before it leaves its own */
+} both;
+
+/* Takes our dial so far that its word alone is awaited. */
+static void answer_dial(struct ep *a, struct r2_oob_name *n, int lfd)
+{
+    struct oob_hello h = {.version = OOB_VERSION, .kind = OOB_HELLO_ANSWER, .nonce = {3}};
+    uint8_t dialled[OOB_HELLO_SIZE], answer[OOB_HELLO_SIZE], auth[OOB_FRAME_HEAD + OOB_FRAME_MAC];
+
+    dial(a, n);
+    settle();
+    both.ours = accept(lfd, NULL, NULL);
+    ck_assert_int_ge(both.ours, 0);
+    read_exactly(both.ours, dialled, sizeof(dialled));
+    memcpy(h.from, n->uuid, sizeof(h.from));
+    memcpy(h.to, a->name.uuid, sizeof(h.to));
+    oob_hello_pack(&h, answer);
+    oob_keys_derive(n->secret, dialled, answer, &both.keys);
+    write_all(both.ours, answer, sizeof(answer));
+    read_exactly(both.ours, auth, sizeof(auth));
+}
+
+/*
+ * We have taken its dial in this turn, and its socket is one of those that this turn looks at
+ * again: so the end of it is seen before the acceptance of our dial, though that was said first.
+ */
+static void accept_and_leave(struct ep *a, struct r2_oob_peer *p)
+{
+    static const uint8_t code = OOB_AUTH_ACCEPT;
+    uint8_t f[128];
+    size_t n;
+
+    a->on_up = NULL;
+    if (both.accepts) {
+        n = oob_frame_pack(f, OOB_AUTH, &code, 1, 0, both.keys.listener);
+        n += oob_frame_pack(f + n, OOB_DATA, "there", 5, 1, both.keys.listener);
+        write_all(both.ours, f, (ssize_t)n);
+    }
+    shutdown(both.theirs.fd, SHUT_WR);
+}
+
+/* The peer's dial is taken, ours is accepted and stays by the rule, and the peer's is left: one
+ * channel after the other, and none is lost. Where ours is not accepted, leaving is a loss. */
+START_TEST(left_for_our_dial)
+{
+    struct ep *a = ep_new();
+    struct r2_oob_name n = a->name;
+    int port, lfd = listen_new(&port);
+    uint8_t f[64];
+
+    n.uuid[0] = UINT64_MAX; /* ours is smaller, so our dial stays */
+    n.uuid[1] = 7;
+    n.secret[0] ^= 1;
+    n.port = (uint16_t)port;
+    memset(&both, 0, sizeof(both));
+    both.theirs.number = n.uuid[0];
+    both.accepts = _i == 0;
+    answer_dial(a, &n, lfd);
+    hand_dial(&both.theirs, a, OOB_VERSION);
+    a->on_up = accept_and_leave;
+    write_all(both.theirs.fd, f, (ssize_t)hand_frame(&both.theirs, f, OOB_AUTH, ""));
+    UNTIL(a->up, 1);
+    settle();
+    ck_assert_int_eq(a->up, 1);
+    ck_assert_int_eq(a->down, !both.accepts);
+    ck_assert_int_eq(a->got, both.accepts);
+    ck_assert_int_eq(live_channels(a), 1);
+    ck_assert_int_eq(inside(a)->peers->cur != NULL, both.accepts);
+    ck_assert_uint_eq(counters(a).bad_frames + counters(a).strangers, 0);
+    close(both.theirs.fd);
+    close(both.ours);
+    close(lfd);
+}
+END_TEST
+
 /* ---- loss and return ---- */
 
 START_TEST(cut_and_redialled)
@@ -249,6 +329,7 @@ int main(void)
     };
     static const struct rig_loop loops[] = {
         {&simultaneous_dial, 40},
+        {&left_for_our_dial, 2},
         {&dialler_lost_it_alone, 2},
         {&listener_lost_it_alone, 2},
     };

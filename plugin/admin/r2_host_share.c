@@ -117,7 +117,7 @@ static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t
 static void on_report(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,
                       const char *who)
 {
-    struct r2_host_registry_event e = {.kind = R2_HOST_REGISTRY_NEWS, .when = r2_now(inst)};
+    struct r2_host_registry_event e = {.kind = R2_HOST_REGISTRY_REPORT, .when = r2_now(inst)};
 
     if (inst->share.registry && from != R2_REPORT_HOST) {
         memcpy(e.data, w, sizeof(*w));
@@ -215,7 +215,7 @@ static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
     int nic = nic_of(inst, e);
 
     snprintf(who, sizeof(who), "%s, pid %ld", from->command, (long)from->pid);
-    if (e->kind == R2_HOST_REGISTRY_NEWS) {
+    if (e->kind == R2_HOST_REGISTRY_REPORT) {
         hear_gossip(inst, e, who);
         return;
     }
@@ -287,7 +287,7 @@ static void rows_write(struct r2_inst *inst)
         for (uint32_t m = nics; m; m &= m - 1) {
             int i = __builtin_ctz(m);
 
-            row[i].lives += row[i].lives < UINT16_MAX;
+            row[i].usable += row[i].usable < UINT16_MAX;
             row[i].last += (nics & (nics - 1)) == 0 && row[i].last < UINT16_MAX;
         }
     }
@@ -306,7 +306,7 @@ static void rows_write(struct r2_inst *inst)
         row[i].port = nic->port;
         row[i].state = (uint8_t)ib_nic_state_get(nic);
         row[i].drained = (inst->drain.nics >> i) & 1;
-        row[i].lost = inst->share.lives_lost[i];
+        row[i].lost = inst->share.incarnations_lost[i];
         r2_host_registry_nic_set(inst->share.registry, i, &row[i]);
     }
 }
@@ -321,7 +321,7 @@ void r2_host_share_comm(struct r2_comm *c)
     for (uint32_t m = c->shown.up & ~up;
          m && atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN;
          m &= m - 1) {
-        c->inst->share.lives_lost[c->conn.path[__builtin_ctz(m)].nic]++;
+        c->inst->share.incarnations_lost[c->conn.path[__builtin_ctz(m)].nic]++;
         r2_locate_lost(c, __builtin_ctz(m));
     }
     c->shown.up = up;

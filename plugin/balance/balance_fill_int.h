@@ -37,7 +37,7 @@ struct balance_work {
     uint16_t *leaf;               /* per prefix: the last of its resources */
     uint16_t *last;               /* per path: its last resource */
     uint16_t *live;               /* resources that count in the search */
-    uint32_t prefixes, slots, lives;
+    uint32_t prefixes, slots, n_live;
 };
 
 /*

@@ -60,7 +60,7 @@ static bool path_is_dead(const struct balance_work *w, uint32_t p)
 static void prefixes_make(const struct balance_net *net, struct balance_work *w)
 {
     w->prefixes = 1;
-    w->lives = 0;
+    w->n_live = 0;
     w->prefix_cost[0] = COST_LEAST;
     w->dual[DEAD(net)] = w->dual_mean[DEAD(net)] = COST_NEVER;
     for (uint32_t p = 0; p < net->paths; p++) {
@@ -77,7 +77,7 @@ static void prefixes_make(const struct balance_net *net, struct balance_work *w)
     }
     for (uint32_t r = 0; r < net->resources; r++) {
         if (net->mbps[r]) {
-            w->live[w->lives++] = (uint16_t)r;
+            w->live[w->n_live++] = (uint16_t)r;
         }
     }
 }
@@ -100,7 +100,7 @@ static double loads_get(struct balance_work *w)
         w->carry[w->up[s]] += w->carry[s];
         w->carry[s] = 0;
     }
-    for (uint32_t i = 0; i < w->lives; i++) {
+    for (uint32_t i = 0; i < w->n_live; i++) {
         double load = w->load[w->live[i]] * w->per_mbps[w->live[i]];
 
         w->load[w->live[i]] = load;
@@ -122,7 +122,7 @@ static void loads_clear(const struct balance_net *net, struct balance_work *w)
  */
 static void spare_leave_out(const struct balance_net *net, struct balance_work *w, double bound)
 {
-    uint32_t lives = 0;
+    uint32_t n_live = 0;
 
     loads_clear(net, w);
     for (uint32_t f = 0; f < net->flows; f++) {
@@ -131,15 +131,15 @@ static void spare_leave_out(const struct balance_net *net, struct balance_work *
         }
     }
     loads_get(w);
-    for (uint32_t i = 0; i < w->lives; i++) {
+    for (uint32_t i = 0; i < w->n_live; i++) {
         uint32_t r = w->live[i];
 
         w->left[r] = w->load[r] * bound < SPARE; /* a flag, until the last step */
         if (!w->left[r]) {
-            w->live[lives++] = (uint16_t)r;
+            w->live[n_live++] = (uint16_t)r;
         }
     }
-    w->lives = lives;
+    w->n_live = n_live;
     for (uint32_t s = 1; s < w->prefixes; s++) {
         w->leaf[s] = w->left[w->leaf[s]] ? (uint16_t)NONE(net, s) : w->leaf[s];
     }
@@ -187,7 +187,7 @@ static double duals_set(struct balance_work *w, double most, int sharp)
 {
     double all = 0;
 
-    for (uint32_t i = 0; i < w->lives; i++) {
+    for (uint32_t i = 0; i < w->n_live; i++) {
         uint32_t r = w->live[i];
         double dual = w->load[r] / most;
 

@@ -374,7 +374,7 @@ static int slot_gossip(struct r2_host_registry *b, int i, uint64_t *from, uint64
         return 0; /* nothing, or a number that went back, which an honest writer's never does */
     }
     if (*upto - *from > R2_HOST_REGISTRY_EVENTS) {
-        *from = *upto - R2_HOST_REGISTRY_EVENTS; /* the rest is overwritten: late news */
+        *from = *upto - R2_HOST_REGISTRY_EVENTS; /* the rest is overwritten */
     }
     return 1;
 }

@@ -27,9 +27,9 @@ enum r2_host_registry_kind {
     R2_HOST_REGISTRY_NIC_UP,
     R2_HOST_REGISTRY_PAIR_SILENT, /* gid, lid: of the remote port */
     R2_HOST_REGISTRY_PAIR_GOOD,
-    R2_HOST_REGISTRY_NEWS, /* data: a word about a NIC of the job, anywhere; guid, port, gid and lid
-                      are not used */
-    R2_HOST_REGISTRY_WAY,  /* gid, lid: of the remote port; data[0]: flow label of a silent way */
+    R2_HOST_REGISTRY_REPORT, /* data: a report on a NIC of the job, anywhere; guid, port, gid and
+                      lid are not used */
+    R2_HOST_REGISTRY_WAY,    /* gid, lid: of the remote port; data[0]: flow label of a silent way */
     R2_HOST_REGISTRY_KINDS
 };
 const char *r2_host_registry_kind_name(enum r2_host_registry_kind k);
@@ -48,10 +48,10 @@ struct r2_host_registry_nic {
     char name[R2_HOST_REGISTRY_NIC]; /* empty: no such NIC */
     uint64_t guid;
     uint8_t port, state, drained; /* state: enum ib_nic_state */
-    uint8_t waits;  /* paths over it that are down until the administrator says so; 255: or more */
-    uint16_t lives; /* connections with a path that is up over it */
-    uint16_t last;  /* ... and no other path */
-    uint64_t lost;  /* incarnations over it that have ended */
+    uint8_t waits;   /* paths over it that are down until the administrator says so; 255: or more */
+    uint16_t usable; /* connections with a path that is up over it */
+    uint16_t last;   /* ... and no other path */
+    uint64_t lost;   /* incarnations over it that have ended */
 };
 
 /* What moves over a NIC; r2_load.c */

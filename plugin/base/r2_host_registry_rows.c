@@ -12,7 +12,7 @@ void r2_host_registry_nic_set(struct r2_host_registry *b, int i,
     registry_set(&w[0], nic->guid);
     registry_set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 |
                             (uint64_t)nic->drained << 16 | (uint64_t)nic->waits << 24 |
-                            (uint64_t)nic->lives << 32 | (uint64_t)nic->last << 48);
+                            (uint64_t)nic->usable << 32 | (uint64_t)nic->last << 48);
     registry_set(&w[2], nic->lost);
     registry_text_set(&w[3], TEXT(R2_HOST_REGISTRY_NIC), nic->name);
 }
@@ -104,7 +104,7 @@ int r2_host_registry_slot_nic(const struct r2_host_registry *b, int i, int row,
     nic->state = (uint8_t)(packed >> 8);
     nic->drained = (uint8_t)(packed >> 16);
     nic->waits = (uint8_t)(packed >> 24);
-    nic->lives = (uint16_t)(packed >> 32);
+    nic->usable = (uint16_t)(packed >> 32);
     nic->last = (uint16_t)(packed >> 48);
     nic->lost = registry_get(&w[2]);
     registry_text_get(&w[3], TEXT(R2_HOST_REGISTRY_NIC), nic->name);

@@ -17,7 +17,7 @@ enum r2_rule {
     R2_RULE_E2E_ACK,           /* P13: a send is done when the receiver's ledger has it */
     R2_RULE_CTS_REWRITE,       /* P11: CTS of a dead incarnation is written again elsewhere */
     R2_RULE_TOMBSTONE,         /* P26: a closed receiver still answers */
-    R2_RULE_HOLD,              /* P18: a soft fence holds what was open */
+    R2_RULE_QUARANTINE,        /* P18: a soft fence quarantines what was open */
     R2_RULE_FROZEN_CUT,        /* P4: a retransmission keeps the cut */
     R2_RULE_FULL_INCARNATION,  /* P8: a record counts for the incarnation that it names */
     R2_RULE_NEW_QP,    /* P23: a new incarnation has another queue pair number and another PSN */

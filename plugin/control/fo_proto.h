@@ -63,9 +63,9 @@ enum fo_type {
                        look */
     FO_MSG_DRAIN,   /* exactly these of my NICs are to be free of work */
     FO_MSG_DRAIN_OK,
-    FO_MSG_WANT, /* S: I wait for the CTS of this seq, and nothing comes */
-    FO_MSG_NEWS, /* what I know of a NIC, a path or a process of the job */
-    FO_MSG_NEWS_OK,
+    FO_MSG_WANT,   /* S: I wait for the CTS of this seq, and nothing comes */
+    FO_MSG_REPORT, /* what I know of a NIC, a path or a process of the job */
+    FO_MSG_REPORT_OK,
     FO_MSG_LOCATE,   /* what I found out about my end of a NIC pair */
     FO_MSG_LOAD,     /* what moves over my NIC, or: tell me of yours */
     FO_MSG_FAILBACK, /* an administrator here lets this incarnation, when it is over, be followed by
@@ -203,7 +203,7 @@ struct fo_probe {
     uint16_t turn;                   /* of this choice of ways; probe_way.h */
 };
 
-struct fo_news_ok { /* the word that it answers */
+struct fo_report_ok { /* the word that it answers */
     struct probe_subject subject;
     uint64_t version, origin;
 };
@@ -313,8 +313,8 @@ union fo_body {
     struct fo_open open;
     struct fo_drain drain;
     struct fo_want want;
-    struct probe_report news;
-    struct fo_news_ok news_ok;
+    struct probe_report report;
+    struct fo_report_ok report_ok;
     struct fo_locate locate;
     struct fo_load load;
     struct fo_failback failback;

@@ -153,15 +153,15 @@ static const struct fo_field drain_fields[] = {F(fo_drain, nics), F(fo_drain, ge
 
 /* 124 bytes. Every byte of it is the same wherever it goes: nothing is put right on the way, what
  * is wrong is refused. */
-static const struct fo_field news_fields[] = {
+static const struct fo_field report_fields[] = {
     F(probe_report, subject.a),  F(probe_report, subject.b), F(probe_report, subject.pa),
     F(probe_report, subject.pb), F(probe_report, version),   F(probe_report, origin),
     F(probe_report, since_ms),   F(probe_report, blame),     F(probe_report, confidence),
     BYTES(probe_report, gid),    BYTES(probe_report, host),  BYTES(probe_report, nic)};
 
-static const struct fo_field news_ok_fields[] = {
-    F(fo_news_ok, subject.a),  F(fo_news_ok, subject.b), F(fo_news_ok, subject.pa),
-    F(fo_news_ok, subject.pb), F(fo_news_ok, version),   F(fo_news_ok, origin)};
+static const struct fo_field report_ok_fields[] = {
+    F(fo_report_ok, subject.a),  F(fo_report_ok, subject.b), F(fo_report_ok, subject.pa),
+    F(fo_report_ok, subject.pb), F(fo_report_ok, version),   F(fo_report_ok, origin)};
 
 /* 57 bytes: places of auxiliary ports that were not asked are zero. */
 static const struct fo_field locate_fields[] = {F(fo_locate, nic),
@@ -289,15 +289,15 @@ static int failback_valid(const union fo_body *b)
     return b->failback.path < IB_MAX_PATHS && b->failback.inc != 0;
 }
 
-static int news_valid(const union fo_body *b)
+static int report_valid(const union fo_body *b)
 {
-    return probe_report_is_valid(&b->news);
+    return probe_report_is_valid(&b->report);
 }
 
-static int news_ok_valid(const union fo_body *b)
+static int report_ok_valid(const union fo_body *b)
 {
-    return probe_subject_valid(&b->news_ok.subject) && b->news_ok.version > 0 &&
-           b->news_ok.version <= PROBE_GOSSIP_VERSION_MAX;
+    return probe_subject_valid(&b->report_ok.subject) && b->report_ok.version > 0 &&
+           b->report_ok.version <= PROBE_GOSSIP_VERSION_MAX;
 }
 
 static int locate_valid(const union fo_body *b)
@@ -363,8 +363,8 @@ static const struct fo_record records[FO_MSG_END] = {
     RECORD(DRAIN, drain, drain_fields, 0, 0, NULL),
     RECORD(DRAIN_OK, drain, drain_fields, 0, 0, NULL),
     RECORD(WANT, want, want_fields, 1, 0, NULL),
-    RECORD(NEWS, news, news_fields, 0, 1, news_valid),
-    RECORD(NEWS_OK, news_ok, news_ok_fields, 0, 1, news_ok_valid),
+    RECORD(REPORT, report, report_fields, 0, 1, report_valid),
+    RECORD(REPORT_OK, report_ok, report_ok_fields, 0, 1, report_ok_valid),
     RECORD(LOCATE, locate, locate_fields, 0, 1, locate_valid),
     RECORD(LOAD, load, load_fields, 0, 0, load_valid),
     RECORD(FAILBACK, failback, failback_fields, 1, 0, failback_valid),

@@ -108,7 +108,7 @@ struct r2_seen {
         uint8_t theirs : 1; /* what ended its incarnation is known to lie at the peer's end */
         uint8_t why : 1;    /* ... is known to be a NIC, a link or the way between */
         uint8_t folded : 1; /* its counters are in the totals, though they still stand */
-        uint8_t kept : 1;   /* R: something complete waits for the end of its hold */
+        uint8_t kept : 1;   /* R: something complete waits for the end of its quarantine */
         uint32_t
             lost; /* number of the case that it was lost in, settled or not; 0: none, or a drain */
         uint32_t
@@ -116,7 +116,7 @@ struct r2_seen {
         uint8_t share;   /* percent of the plan */
     } path[IB_MAX_PATHS];
     uint64_t bytes; /* of incarnations that are put away */
-    uint64_t replayed_bytes, replayed_parts;
+    uint64_t retransmitted_bytes, retransmitted_parts;
     uint64_t stall_from, stall_mark; /* ns; acknowledged then. from 0: it does not wait */
     uint64_t stall_ns, stall_at;     /* the last stall; CLOCK_REALTIME, ns */
     uint32_t stall_case;
@@ -312,7 +312,7 @@ struct r2_visits {
     unsigned left; /* barriers that may be paid */
     uint64_t filled_at; /* ns, up to when @left has been filled up */
     uint64_t count;     /* visits since gates were looked at last */
-    uint64_t look_at;   /* ns, when they are next, while they are strict */
+    uint64_t tick_at;   /* ns, when they are next, while they are strict */
 };
 
 #define R2_WAYS_HEARD 32
@@ -449,7 +449,7 @@ struct r2_inst {
         uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process spoke of the NIC; 0 */
         uint64_t ways_at;               /* ns: ways are said there, so many since then */
         unsigned ways;
-        uint64_t lives_lost[IB_MAX_NICS];
+        uint64_t incarnations_lost[IB_MAX_NICS];
     } share; /* the host; r2_host_share.c */
     struct {
         struct r2_drain_file file[2];   /* of user 0, of our user */

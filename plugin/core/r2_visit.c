@@ -38,7 +38,7 @@ static void make_strict(struct r2_inst *inst, uint64_t now)
     r2_gates_barrier();
     mark_all(inst, R2_GATE_FREE);
     inst->visits.count = 0;
-    inst->visits.look_at = now + R2_VISIT_LOOK_NS;
+    inst->visits.tick_at = now + R2_VISIT_TICK_NS;
 }
 
 static void make_loose(struct r2_inst *inst)
@@ -75,14 +75,14 @@ void r2_visits_step(struct r2_inst *inst, uint64_t now)
 {
     struct r2_visits *v = &inst->visits;
 
-    if (!v->strict || now < v->look_at) {
+    if (!v->strict || now < v->tick_at) {
         return;
     }
-    if (v->count * 1000000000 < R2_VISIT_RATE * (now - v->look_at + R2_VISIT_LOOK_NS)) {
+    if (v->count * 1000000000 < R2_VISIT_RATE * (now - v->tick_at + R2_VISIT_TICK_NS)) {
         make_loose(inst);
     }
     v->count = 0;
-    v->look_at = now + R2_VISIT_LOOK_NS;
+    v->tick_at = now + R2_VISIT_TICK_NS;
 }
 
 void r2_visits_join(struct r2_comm *c)

@@ -12,7 +12,7 @@
 
 #define R2_VISIT_BURST   16
 #define R2_VISIT_RATE    100                /* in a second */
-#define R2_VISIT_LOOK_NS (100 * 1000000ull) /* strict gates stay so for at least that long */
+#define R2_VISIT_TICK_NS (100 * 1000000ull) /* strict gates stay so for at least that long */
 
 /* Service thread. The gate of @c is held from here on, until r2_comm_unvisit(). Waits for NCCL's
  * thread to leave it. */

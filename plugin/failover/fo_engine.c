@@ -12,7 +12,7 @@
 #define DRAIN_STEP R2_MS(1) /* while a drained path still carries something; doubling */
 #define DRAIN_MOST R2_MS(100)
 
-/* --- life and death of the connection --- */
+/* --- state of the connection --- */
 
 static void sink_fault(void *arg, int p, const struct ib_fault_info *info)
 {
@@ -184,9 +184,9 @@ uint64_t fo_got_through(const struct fo_conn *fc)
     return fc->tx ? fc->tx->sack : fc->rx->ledger.acked;
 }
 
-uint64_t fo_barren_since(const struct fo_conn *fc)
+uint64_t fo_no_progress_since(const struct fo_conn *fc)
 {
-    return fo_got_through(fc) == fc->barren.at ? fc->barren.since : 0;
+    return fo_got_through(fc) == fc->no_progress.at ? fc->no_progress.since : 0;
 }
 
 /*
@@ -197,8 +197,8 @@ uint64_t fo_barren_since(const struct fo_conn *fc)
 static void bear(struct fo_conn *fc)
 {
     if (fc->nopath_since) {
-        fc->barren.since = waits(fc) ? fc->nopath_since : 0;
-        fc->barren.at = fo_got_through(fc);
+        fc->no_progress.since = waits(fc) ? fc->nopath_since : 0;
+        fc->no_progress.at = fo_got_through(fc);
     }
     fc->nopath_since = 0;
 }
@@ -291,7 +291,7 @@ static bool is_halted(const struct fo_conn *fc, int p)
         return 1; /* what is being built is posted on, at either end, only when it is up here */
     }
     /* R: what a removed device wrote, and what is for the memory of a GPU, crosses PCIe still (P17,
-     * P18): its hold says until when. */
+     * P18): its quarantine says until when. */
     if (fc->rx && (nic == IB_NIC_GONE || fp->fence.stage == IB_FENCE_HARD ||
                    atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
         return fp->state == FO_FENCED && !fp->soft && !fp->quarantine_until;
@@ -418,12 +418,13 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
     }
     fc->switches++;
     if (fc->rx && fc->conn->path[p].count.cqes) {
-        fc->barren.since = 0; /* something got through */
+        fc->no_progress.since = 0; /* something got through */
     }
     if (fc->conn->up == 0) {
-        fc->nopath_since =
-            fc->barren.since && fo_got_through(fc) == fc->barren.at ? fc->barren.since : now;
-        fc->barren.since = 0;
+        fc->nopath_since = fc->no_progress.since && fo_got_through(fc) == fc->no_progress.at
+                               ? fc->no_progress.since
+                               : now;
+        fc->no_progress.since = 0;
     }
     if (fc->rx && !r2_rule(R2_RULE_RECV_FENCE)) {
         fc->conn->path[p].open = 0; /* rule off: the ledger is sent without a fence */

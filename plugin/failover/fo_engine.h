@@ -89,8 +89,8 @@ struct fo_conn {
     struct {
         uint64_t since; /* no path, or only incarnations on which nothing got through, since then
                            (ns); 0 */
-        uint64_t at;    /* ... S: as sack was then, R: as acked was; fo_barren_since() */
-    } barren;
+        uint64_t at;    /* ... S: as sack was then, R: as acked was; fo_no_progress_since() */
+    } no_progress;
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
     enum r2_status
         error; /* != R2_OK: the connection has ended; returned by every call from now on */
@@ -124,7 +124,7 @@ bool fo_may_return(const struct fo_conn *fc, int p);
 uint64_t fo_got_through(const struct fo_conn *fc);
 /* Since when (ns) there was no path, or only incarnations on which nothing has got through; 0: not
  * so. */
-uint64_t fo_barren_since(const struct fo_conn *fc);
+uint64_t fo_no_progress_since(const struct fo_conn *fc);
 /* The next incarnation of (p) begins: link->path[p] is the new one already, with its number. The
  * only place where a state starts again. */
 void fo_incarnation_begin(struct fo_conn *fc, int p);

@@ -67,7 +67,8 @@ void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         }
         fo_send_settled(fc, m->path);
     } else if (fp->state == FO_DOWN) {
-        fo_send_down(fc, m->path); /* what R need not hold it hears before our fence ends (P35) */
+        fo_send_down(fc,
+                     m->path); /* what R need not quarantine it hears before our fence ends (P35) */
     }
     fc->ops.kick(fc->ops.arg);
 }

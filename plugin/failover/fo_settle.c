@@ -62,7 +62,7 @@ static void send_lost(struct fo_conn *fc)
 
 /*
  * What we say of our fence: soft until the device has stopped, also where time has ended our own
- * hold, since the peer's is another one (P18 b, c; P19).
+ * quarantine, since the peer's is another one (P18 b, c; P19).
  */
 static uint8_t fence_flag(const struct fo_path *fp)
 {

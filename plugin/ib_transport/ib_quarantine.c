@@ -32,10 +32,10 @@ static bool may_come(const struct ib_recv *rx, int p, uint64_t seq)
 
 void ib_recv_quarantine(struct ib_recv *rx, int p)
 {
-    if (!r2_rule(R2_RULE_HOLD)) {
+    if (!r2_rule(R2_RULE_QUARANTINE)) {
         return;
     }
-    rx->holding |= (uint8_t)(1u << p);
+    rx->quarantining |= (uint8_t)(1u << p);
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
         if (may_come(rx, p, seq)) {
             SLOT(rx, seq)->quarantined_by |= (uint8_t)(1u << p);
@@ -80,7 +80,7 @@ bool ib_recv_is_kept(const struct ib_recv *rx, int p)
 
 void ib_recv_quarantine_peer_stopped(struct ib_recv *rx, int p)
 {
-    rx->holding &= (uint8_t) ~(1u << p);
+    rx->quarantining &= (uint8_t) ~(1u << p);
 }
 
 void ib_recv_quarantine_end(struct ib_recv *rx, int p)
@@ -96,7 +96,7 @@ int ib_recv_quarantine_gpu(struct ib_recv *rx, int p)
     int n = 0;
 
     for (uint64_t seq = rx->ledger.rdone;
-         rx->flush && r2_rule(R2_RULE_HOLD) && seq < rx->ledger.rpost; seq++) {
+         rx->flush && r2_rule(R2_RULE_QUARANTINE) && seq < rx->ledger.rpost; seq++) {
         struct ib_rmsg *m = SLOT(rx, seq);
 
         if (m->gpu && may_come(rx, p, seq)) {

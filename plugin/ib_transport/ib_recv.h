@@ -60,10 +60,10 @@ struct ib_recv {
     uint8_t signal;  /* the next control write is signaled whatever the count */
     uint8_t quiet; /* no CTS is written any more: buffers and registrations of open receives may be
                       gone */
-    uint8_t holding;   /* bit per path: softly fenced and S may not have heard yet, so new receives
-                          are quarantined too (P18) */
-    uint8_t ctl_path;  /* path of CTS and acks; IB_MAX_PATHS when none is up */
-    uint64_t ack_sent; /* largest acked written on a path that is still up */
+    uint8_t quarantining;    /* bit per path: softly fenced and S may not have heard yet, so new
+                           receives    are quarantined too (P18) */
+    uint8_t ctl_path;        /* path of CTS and acks; IB_MAX_PATHS when none is up */
+    uint64_t ack_sent;       /* largest acked written on a path that is still up */
     uint64_t ack_owed_since; /* ns; 0: none owed */
     struct {
         uint64_t opened; /* receives */
@@ -195,7 +195,7 @@ void ib_recv_quarantine_end(struct ib_recv *rx, int p);
 
 /*
  * The same for memory of a GPU alone (P17): what a NIC wrote before its fence may still be on its
- * way over PCIe. hold: what is open is quarantined. only: of what is quarantined the rest is let
+ * way over PCIe. gpu: what is open is quarantined. only: of what is quarantined the rest is let
  * go. Both return how many messages are quarantined.
  */
 int ib_recv_quarantine_gpu(struct ib_recv *rx, int p);

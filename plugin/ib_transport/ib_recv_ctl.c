@@ -257,7 +257,7 @@ static inline __attribute__((always_inline)) void open_one(struct ib_recv *rx, s
                           .tag = (uint32_t)tag,
                           .n = (uint8_t)n,
                           .index = (uint8_t)i,
-                          .quarantined_by = rx->holding,
+                          .quarantined_by = rx->quarantining,
                           .gpu = rx->flush && ib_flush_wants(rx->flush, mr)};
     fill_entry(rx, p, m);
     IB_RLX_ADD(rx->load.wanted, size);

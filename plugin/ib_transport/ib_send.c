@@ -247,12 +247,12 @@ static inline int wide_turn(struct ib_send *tx, int acks)
 
 /* Takes the CTS, and with @acks the acknowledgements, that are there: where nothing is, two loads
  * say so. */
-static inline __attribute__((always_inline)) void look(struct ib_send *tx, int acks)
+static inline __attribute__((always_inline)) void poll_rings(struct ib_send *tx, int acks)
 {
     struct ib_path *p = tx->ring_hot;
 
     if (__builtin_expect(wide_turn(tx, acks) || !p->open, 0)) {
-        ib_send_look_wide(tx, acks);
+        ib_send_poll_rings_wide(tx, acks);
         return;
     }
     if (__builtin_expect(ib_send_has_cts(tx, p), 0)) {
@@ -381,7 +381,7 @@ struct ib_smsg *ib_send_start(struct ib_send *tx, const void *data, uint32_t siz
     struct ib_smsg *m;
 
     if (seq == UINT64_MAX) {
-        look(tx, 0);
+        poll_rings(tx, 0);
         seq = match(tx, tag);
     }
     if (seq == UINT64_MAX) {
@@ -427,7 +427,7 @@ static inline __attribute__((always_inline)) void poll_paths(struct ib_send *tx)
 void ib_send_progress(struct ib_send *tx)
 {
     poll_paths(tx);
-    look(tx, 1);
+    poll_rings(tx, 1);
     if (__builtin_expect(tx->pending, 0)) {
         if (tx->pending & IB_SEND_STAGING) {
             ib_send_stage_turn(tx);

@@ -123,7 +123,7 @@ void ib_send_take_acks(struct ib_send *tx, struct ib_path *p, int wide)
     }
 }
 
-void ib_send_look_wide(struct ib_send *tx, int acks)
+void ib_send_poll_rings_wide(struct ib_send *tx, int acks)
 {
     struct ib_conn *l = tx->conn;
     int took;

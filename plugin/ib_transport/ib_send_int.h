@@ -58,7 +58,7 @@ int ib_send_take_cts(struct ib_send *tx, const struct ib_path *p);
 /* Takes the acknowledgements of @p, which is open. @wide: also of words further on. */
 void ib_send_take_acks(struct ib_send *tx, struct ib_path *p, int wide);
 /* Takes what is there on all paths: CTS, and with @acks acknowledgements (P10, P14). */
-void ib_send_look_wide(struct ib_send *tx, int acks);
+void ib_send_poll_rings_wide(struct ib_send *tx, int acks);
 
 /* --- by way of staging memory: ib_send_stage.c --- */
 

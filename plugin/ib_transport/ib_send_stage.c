@@ -12,7 +12,7 @@
 #include "base/r2_rules.h"
 #include "ib_send_int.h"
 
-static int lane_lives(const struct ib_send *tx, const struct ib_relay_lane *lane, int p)
+static int lane_is_live(const struct ib_send *tx, const struct ib_relay_lane *lane, int p)
 {
     return lane && !lane->closing && !lane->broken && lane->inc == tx->conn->path[p].inc;
 }
@@ -29,7 +29,7 @@ static struct ib_relay_lane *lane_take(struct ib_send *tx, int p)
         tx->lanes |= (uint8_t)(1u << p);
         tx->pending |= IB_SEND_STAGING; /* it goes back when it is idle */
     }
-    return lane_lives(tx, lane, p) && !lane->leaving ? lane : NULL;
+    return lane_is_live(tx, lane, p) && !lane->leaving ? lane : NULL;
 }
 
 int ib_send_stage_takes(struct ib_send *tx, const struct ib_smsg *m, int p)
@@ -170,7 +170,7 @@ static void lane_turn(struct ib_send *tx, int p)
     if (!ib_conn_up(tx->conn, p) || tx->quiet) {
         ib_stage_stop(&lane->stage);
     }
-    while (lane_lives(tx, lane, p) && (e = ib_stage_next(&lane->stage)) != NULL) {
+    while (lane_is_live(tx, lane, p) && (e = ib_stage_next(&lane->stage)) != NULL) {
         if (post_staged(tx, lane, &tx->conn->path[p], e) != 0) {
             break;
         }

@@ -81,8 +81,8 @@ int ib_stage_sent(struct ib_stage *st);
 /* The path went down: what is not posted never will be. */
 void ib_stage_stop(struct ib_stage *st);
 
-/* The incarnation's work requests read nothing any more (hard fence, or the hold of a soft one is
- * over).
+/* The incarnation's work requests read nothing any more (hard fence, or the quarantine of a soft
+ * one is over).
  */
 void ib_stage_closed(struct ib_stage *st);
 

@@ -205,7 +205,7 @@ static __attribute__((noinline)) int test_timed(struct r2_comm *c, const struct 
 {
     int done = test_send(c, req, sizes);
 
-    r2_latency_look(c, req->sent, done);
+    r2_latency_poll(c, req->sent, done);
     return done;
 }
 

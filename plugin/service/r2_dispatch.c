@@ -249,10 +249,10 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
             r2_pair_on_probe(inst, peer, &b.probe);
         } else if (type == FO_MSG_LOCATE) {
             r2_locate_on(inst, peer, &b.locate);
-        } else if (type == FO_MSG_NEWS) {
-            r2_gossip_on_report(inst, peer, &b.news);
-        } else if (type == FO_MSG_NEWS_OK) {
-            r2_gossip_on_ok(inst, peer, &b.news_ok);
+        } else if (type == FO_MSG_REPORT) {
+            r2_gossip_on_report(inst, peer, &b.report);
+        } else if (type == FO_MSG_REPORT_OK) {
+            r2_gossip_on_ok(inst, peer, &b.report_ok);
         } else if (type == FO_MSG_LOAD) {
             r2_load_on(inst, peer, &b.load);
         } else if (type == FO_MSG_HANG) {

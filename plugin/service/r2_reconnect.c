@@ -185,7 +185,7 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
     r->not_before = now + r->pause;
     r->failed_at = now;
     if (pair && !c->is_send) {
-        r->misses = pair->heal.misses;
+        r->misses = pair->probation.misses;
         r2_probation_used(pair, 0);
         r2_comm_kick(c); /* the pair is asked anew meanwhile */
     }
@@ -369,7 +369,7 @@ static bool may_begin(struct r2_comm *c, int p, uint64_t now)
     if (!r2_probation_good(pair, since, haste_of(c, p))) {
         return 0;
     }
-    if (now < r->not_before && pair->heal.misses == r->misses) {
+    if (now < r->not_before && pair->probation.misses == r->misses) {
         return 0; /* no silence since that would explain the failure */
     }
     if (!admitted(c, p)) {

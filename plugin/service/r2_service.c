@@ -380,7 +380,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         goto err_workers;
     }
     name_take(inst);
-    if (inst->share.run_dir[0] && inst->cfg.board) {
+    if (inst->share.run_dir[0] && inst->cfg.host_registry) {
         r2_host_share_open(inst, inst->share.run_dir);
     }
     r2_hang_begin(inst, p->job ? p->job->rank : -1);

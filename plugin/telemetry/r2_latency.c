@@ -75,7 +75,7 @@ static unsigned last_part(struct r2_latency *l)
     return (unsigned)__builtin_ctz(left);
 }
 
-void r2_latency_look(struct r2_comm *c, const struct ib_smsg *m, int done)
+void r2_latency_poll(struct r2_comm *c, const struct ib_smsg *m, int done)
 {
     struct r2_latency *l = c->timed.sample;
     enum r2_send_size size = m->size <= R2_SEND_SMALL_MAX ? R2_SEND_SMALL : R2_SEND_LARGE;

@@ -25,7 +25,7 @@ uint32_t r2_latency_first(struct r2_latency *l, uint32_t id);
  * R2_REQ_SEND_TIMED, unless one is timed already, and sets c->timed.left anew. */
 void r2_latency_begin(struct r2_comm *c, struct r2_req *req, const struct ib_smsg *m);
 /* @m, of a R2_REQ_SEND_TIMED, was tested; @done: it is done, and its slot still as it was. */
-void r2_latency_look(struct r2_comm *c, const struct ib_smsg *m, int done);
+void r2_latency_poll(struct r2_comm *c, const struct ib_smsg *m, int done);
 
 /* What connection @c, which is timed, and NIC @nic have counted. Any thread, while @c stands. */
 void r2_latency_read(const struct r2_comm *c, struct r2_hist out[R2_SEND_SIZES]);

@@ -294,15 +294,16 @@ void r2_report_case_lost(struct r2_comm *c, int p)
 void r2_report_case_settled(struct r2_comm *c, int p)
 {
     struct r2_report_case *k = case_of(c->inst->telemetry.report, c->seen.path[p].fault);
-    uint64_t replayed = c->tx ? c->tx->count.retransmitted_bytes - c->seen.replayed_bytes : 0;
+    uint64_t retransmitted =
+        c->tx ? c->tx->count.retransmitted_bytes - c->seen.retransmitted_bytes : 0;
 
     c->seen.path[p].fault = 0;
-    c->seen.replayed_bytes += replayed;
-    c->seen.replayed_parts = c->tx ? c->tx->count.retransmitted_parts : 0;
-    c->inst->telemetry.report->sum.replayed_bytes += replayed;
+    c->seen.retransmitted_bytes += retransmitted;
+    c->seen.retransmitted_parts = c->tx ? c->tx->count.retransmitted_parts : 0;
+    c->inst->telemetry.report->sum.replayed_bytes += retransmitted;
     if (k) {
         k->pending--;
-        k->replayed += replayed;
+        k->retransmitted += retransmitted;
         k->to |= nics_up(c);
     }
 }
@@ -445,7 +446,7 @@ static void log_switch(const struct r2_report *r, const struct r2_report_case *k
     }
     R2_INFO("switch: %s, %u connection%s to %s, %s, %llu bytes again, began %llu us ago",
             r->inst->nics.nic[k->nic].name, k->conns, plural(k->conns), to[0] ? to : "other paths",
-            stall, (unsigned long long)k->replayed,
+            stall, (unsigned long long)k->retransmitted,
             (unsigned long long)(r2_elapsed(r2_now(r->inst), k->began) / 1000));
 }
 
@@ -466,11 +467,11 @@ static void report_switch(struct r2_report *r, const struct r2_report_case *k)
         }
         snprintf(text, sizeof(text), "%.23s: %u connection%s to %s, %s, %llu bytes again",
                  e.nic.device, k->conns, plural(k->conns), to[0] ? to : "other paths", stall,
-                 (unsigned long long)k->replayed);
+                 (unsigned long long)k->retransmitted);
         log_switch(r, k, to);
         e.stall_us = (int64_t)(k->stall_ns / 1000);
     }
-    e.replayed_bytes = (int64_t)k->replayed;
+    e.replayed_bytes = (int64_t)k->retransmitted;
     e.text = text;
     r2_report_emit(r, &e, k->last);
 }

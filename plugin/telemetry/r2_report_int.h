@@ -26,7 +26,7 @@ struct r2_report_case {
     uint32_t conns, stranded; /* connections; of these with no path left */
     uint32_t pending, stalls; /* incarnations not settled; connections that wait */
     uint32_t waited;          /* connections that had to */
-    uint64_t stall_ns, detect_ns, replayed;
+    uint64_t stall_ns, detect_ns, retransmitted;
     uint32_t to;                      /* bit per NIC: where they go on */
     struct ib_fault_info info;        /* of the most telling fault */
     uint8_t reported, hosts, devices; /* hosts, devices: 0, 1, or 2 for several */

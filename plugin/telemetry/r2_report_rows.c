@@ -144,8 +144,8 @@ static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     } else if (c->rx) {
         out->messages = word_read(&c->rx->count.messages);
     }
-    out->replayed_parts = c->seen.replayed_parts;
-    out->replayed_bytes = c->seen.replayed_bytes;
+    out->replayed_parts = c->seen.retransmitted_parts;
+    out->replayed_bytes = c->seen.retransmitted_bytes;
     out->stall_ns = c->seen.stall_ns;
     out->stall_at = c->seen.stall_at;
     if (c->timed.sample) {
@@ -278,7 +278,7 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     out->sent += n->sent;
     out->received += n->received;
     out->work_requests += n->wrs;
-    out->lost = r->inst->share.lives_lost[i];
+    out->lost = r->inst->share.incarnations_lost[i];
     out->stalls = n->stalls;
     out->stall_ns = n->stall_ns;
     out->stall_at = n->stall_at;

@@ -124,7 +124,7 @@ static void op_say(struct run *r)
             (type != FO_MSG_REP && type < FO_MSG_CONF) ||
             (type > FO_MSG_READY && type < FO_MSG_DOWN) || type == FO_MSG_PROBE ||
             (type >= FO_MSG_DRAIN && type <= FO_MSG_DRAIN_OK) ||
-            (type >= FO_MSG_NEWS && type <= FO_MSG_LOAD)) {
+            (type >= FO_MSG_REPORT && type <= FO_MSG_LOAD)) {
             return;
         }
         memset(rec + FO_RECORD_HEAD, 0xf1, 8); /* dst, src */

@@ -154,12 +154,12 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
         fill_addr(rig, !to, &b->probe.addr);
         b->probe.inc += !b->probe.inc + (how >> 3 & 1);
         break;
-    case FO_MSG_NEWS:
-        fill_word(rig, !to, how, &b->news);
+    case FO_MSG_REPORT:
+        fill_word(rig, !to, how, &b->report);
         break;
-    case FO_MSG_NEWS_OK:
+    case FO_MSG_REPORT_OK:
         fill_word(rig, !to, how, &word);
-        b->news_ok = (struct fo_news_ok){word.subject, word.version, word.origin};
+        b->report_ok = (struct fo_report_ok){word.subject, word.version, word.origin};
         break;
     case FO_MSG_LOCATE:
         b->locate = (struct fo_locate){
@@ -263,8 +263,8 @@ static const struct {
     FIELD(FO_MSG_DRAIN, drain.gen),
     FIELD(FO_MSG_DRAIN_OK, drain.gen),
     FIELD(FO_MSG_WANT, want.seq),
-    FIELD(FO_MSG_NEWS, news.origin),
-    FIELD(FO_MSG_NEWS_OK, news_ok.origin),
+    FIELD(FO_MSG_REPORT, report.origin),
+    FIELD(FO_MSG_REPORT_OK, report_ok.origin),
     FIELD(FO_MSG_LOCATE, locate.flags),
     FIELD(FO_MSG_LOCATE, locate.id),
     FIELD(FO_MSG_LOCATE, locate.for_id),
@@ -305,12 +305,12 @@ static void twist(struct fuzz_in *in, int type, union fo_body *b)
 /* Kept inputs mean what they did when the last type was WANT: later ones have the places in which
  * the first ones came again. */
 static const uint8_t say_types[32] = {
-    FO_MSG_REQ,      FO_MSG_REP,         FO_MSG_CONF,    FO_MSG_READY,  FO_MSG_REFUSE,
-    FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK, FO_MSG_DOWN,    FO_MSG_FENCED, FO_MSG_SETTLED,
-    FO_MSG_BYE,      FO_MSG_BYE_OK,      FO_MSG_GONE,    FO_MSG_PROBE,  FO_MSG_OPEN,
-    FO_MSG_OPEN_OK,  FO_MSG_OPEN_UP,     FO_MSG_SUSPECT, FO_MSG_DRAIN,  FO_MSG_DRAIN_OK,
-    FO_MSG_WANT,     FO_MSG_NEWS,        FO_MSG_NEWS_OK, FO_MSG_LOCATE, FO_MSG_LOAD,
-    FO_MSG_FAILBACK, FO_MSG_FAILBACK_OK, FO_MSG_RATES,   FO_MSG_DOWN,   FO_MSG_FENCED,
+    FO_MSG_REQ,      FO_MSG_REP,         FO_MSG_CONF,      FO_MSG_READY,  FO_MSG_REFUSE,
+    FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK, FO_MSG_DOWN,      FO_MSG_FENCED, FO_MSG_SETTLED,
+    FO_MSG_BYE,      FO_MSG_BYE_OK,      FO_MSG_GONE,      FO_MSG_PROBE,  FO_MSG_OPEN,
+    FO_MSG_OPEN_OK,  FO_MSG_OPEN_UP,     FO_MSG_SUSPECT,   FO_MSG_DRAIN,  FO_MSG_DRAIN_OK,
+    FO_MSG_WANT,     FO_MSG_REPORT,      FO_MSG_REPORT_OK, FO_MSG_LOCATE, FO_MSG_LOAD,
+    FO_MSG_FAILBACK, FO_MSG_FAILBACK_OK, FO_MSG_RATES,     FO_MSG_DOWN,   FO_MSG_FENCED,
     FO_MSG_SETTLED,  FO_MSG_BYE,
 };
 

@@ -74,7 +74,7 @@ RIG int lose_first(struct rig *r, int from, int type, union fo_body *body)
 {
     (void)from;
     (void)body;
-    return !((type == FO_MSG_NEWS || type == FO_MSG_NEWS_OK) && r->filter_count++ < 5);
+    return !((type == FO_MSG_REPORT || type == FO_MSG_REPORT_OK) && r->filter_count++ < 5);
 }
 
 RIG int line_is_there(struct rig *r)

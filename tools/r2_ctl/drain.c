@@ -275,7 +275,7 @@ static void users_row(void *arg, const struct ctl_row *r)
     struct users *u = arg;
 
     for (int i = 0; i < u->n; i++) {
-        if (!ctl_name_is(u->names[i], &r->nic) || (r->nic.lives == 0 && r->nic.drained)) {
+        if (!ctl_name_is(u->names[i], &r->nic) || (r->nic.usable == 0 && r->nic.drained)) {
             continue;
         }
         u->users++;
@@ -285,7 +285,7 @@ static void users_row(void *arg, const struct ctl_row *r)
         } else if (u->say) {
             ctl_fail(
                 "%s: process %ld (%s, user %u) has %u connections over it, for %u of them it is the last NIC",
-                r->nic.name, (long)r->who.pid, r->who.command, (unsigned)r->uid, r->nic.lives,
+                r->nic.name, (long)r->who.pid, r->who.command, (unsigned)r->uid, r->nic.usable,
                 r->nic.last);
         }
         return;

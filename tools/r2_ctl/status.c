@@ -32,7 +32,7 @@ static void row_text(void *arg, const struct ctl_row *r)
     snprintf(who, sizeof(who), "%s", r->who.command);
     printf("%-16s %-24s %8ld %-10s %-6s %8s %11u %8u %6" PRIu64 " %7u\n", r->who.host, who,
            (long)r->who.pid, r->nic.name, state_name(r->nic.state), r->nic.drained ? "yes" : "no",
-           r->nic.lives, r->nic.last, r->nic.lost, r->nic.waits);
+           r->nic.usable, r->nic.last, r->nic.lost, r->nic.waits);
 }
 
 static void row_json(void *arg, const struct ctl_row *r)
@@ -49,7 +49,7 @@ static void row_json(void *arg, const struct ctl_row *r)
     r2_json_int(j, "port", r->nic.port);
     r2_json_text(j, "state", state_name(r->nic.state));
     r2_json_int(j, "drained", r->nic.drained != 0);
-    r2_json_int(j, "connections", r->nic.lives);
+    r2_json_int(j, "connections", r->nic.usable);
     r2_json_int(j, "only_nic", r->nic.last);
     r2_json_int(j, "lives_lost", (int64_t)r->nic.lost);
     r2_json_int(j, "waiting", r->nic.waits);

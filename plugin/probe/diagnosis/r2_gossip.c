@@ -211,9 +211,9 @@ static void confirm(struct r2_inst *inst, struct r2_peer *peer, const struct pro
     union fo_body b;
 
     memset(&b, 0, sizeof(b));
-    b.news_ok =
-        (struct fo_news_ok){.subject = w->subject, .version = w->version, .origin = w->origin};
-    r2_peer_emit(inst, peer, FO_MSG_NEWS_OK, &b);
+    b.report_ok =
+        (struct fo_report_ok){.subject = w->subject, .version = w->version, .origin = w->origin};
+    r2_peer_emit(inst, peer, FO_MSG_REPORT_OK, &b);
 }
 
 void r2_gossip_on_report(struct r2_inst *inst, struct r2_peer *peer, const struct probe_report *w)
@@ -229,7 +229,7 @@ void r2_gossip_on_report(struct r2_inst *inst, struct r2_peer *peer, const struc
     }
 }
 
-void r2_gossip_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m)
+void r2_gossip_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_report_ok *m)
 {
     int i = 0;
 
@@ -271,8 +271,8 @@ uint64_t r2_gossip_send(struct r2_inst *inst, struct r2_peer *peer, uint64_t now
         union fo_body b;
 
         memset(&b, 0, sizeof(b));
-        b.news = *w;
-        r2_peer_emit(inst, peer, FO_MSG_NEWS, &b);
+        b.report = *w;
+        r2_peer_emit(inst, peer, FO_MSG_REPORT, &b);
         n++;
     }
     if (peer->gossip.repeat.interval == 0) {
@@ -374,7 +374,7 @@ static void answered(struct r2_pair *pair, int first)
         pair->avoid = 0;
         apply_avoid(inst, pair->peer);
     }
-    for (int i = 0; !pair->heal.interest && i < (pair->far.guid ? 3 : 1); i++) {
+    for (int i = 0; !pair->probation.interest && i < (pair->far.guid ? 3 : 1); i++) {
         const struct probe_report *w = probe_gossip_find(inst->diagnosis.gossip, &s[i]);
         int mine = w && w->origin == inst->diagnosis.origin;
 

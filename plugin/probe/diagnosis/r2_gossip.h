@@ -12,7 +12,7 @@ struct r2_inst;
 struct r2_comm;
 struct r2_peer;
 struct r2_pair;
-struct fo_news_ok;
+struct fo_report_ok;
 
 /* At most so many reports go to one peer at a time; the others once these are confirmed. */
 #define R2_GOSSIP_AT_ONCE 16
@@ -35,7 +35,7 @@ int r2_gossip_clear(struct r2_inst *inst, const struct probe_subject *s);
 
 /* From a peer, unpacked. */
 void r2_gossip_on_report(struct r2_inst *inst, struct r2_peer *peer, const struct probe_report *w);
-void r2_gossip_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m);
+void r2_gossip_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_report_ok *m);
 /* From another process of this host, checked. */
 void r2_gossip_heard(struct r2_inst *inst, const struct probe_report *w, const char *who);
 

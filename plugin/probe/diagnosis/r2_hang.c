@@ -157,7 +157,7 @@ static bool has_ended(struct r2_comm *c)
     return ended;
 }
 
-static void look_at_all(struct r2_inst *inst, uint64_t clock, struct found *f)
+static void inspect_all(struct r2_inst *inst, uint64_t clock, struct found *f)
 {
     inst->diagnosis.hang->round++;
     for (struct r2_comm *c = r2_comms_awake(inst); c; c = c->list.awake_next) {
@@ -206,7 +206,7 @@ static void facts(struct r2_inst *inst, uint64_t clock, uint64_t now)
     struct found f = {0};
     struct probe_hang_facts of = {0};
 
-    look_at_all(inst, clock, &f);
+    inspect_all(inst, clock, &f);
     if (f.silent && has_ended(f.silent)) {
         f.silent->hang->flight = 0; /* and is not the oldest the next time */
         f.silent = NULL;

@@ -92,7 +92,8 @@ static enum probe_incident judge_again(const struct r2_inst *inst, const struct 
     struct probe_again a = {.open = k->state != R2_CASE_DECIDED,
                             .found = k->found,
                             .same_cause = fault == k->fault,
-                            .new_incarnation = pair && pair->heal.lives != k->before.incarnations,
+                            .new_incarnation =
+                                pair && pair->probation.incarnations != k->before.incarnations,
                             .peer_anew = (uint8_t)peer_anew,
                             .repeats = k->before.repeats,
                             .since_opened = inst->watch.clock - k->opened};
@@ -137,7 +138,7 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
     k->send.interval = R2_MS(inst->cfg.t_repeat_ms);
     k->peer_guid = pair ? pair->far.guid : 0;
     k->peer_port = pair ? pair->far.port : 0;
-    k->before.incarnations = pair ? pair->heal.lives : 0;
+    k->before.incarnations = pair ? pair->probation.incarnations : 0;
     case_move(k, R2_CASE_PROBING);
     r2_locate_probe(inst, k, pair);
     inst->watch.probing = 1;

@@ -76,7 +76,7 @@ struct r2_case {
     } send;
     uint8_t found; /* enum probe_blame; DECIDED */
     struct {
-        unsigned incarnations; /* heal.incarnations of the pair when it was opened */
+        unsigned incarnations; /* probation.incarnations of the pair when it was opened */
         unsigned repeats;      /* cases before it on this pair, one after the other */
         unsigned muted;        /* incidents between the case before and this one that had none of
                                   their own */

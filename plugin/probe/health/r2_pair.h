@@ -56,7 +56,7 @@ struct r2_probation {
     uint64_t good_since,
         good_last; /* first and last of the present row of answers; since 0: none */
     uint64_t used_at, hold;
-    unsigned lives; /* of paths that returned over it so far */
+    unsigned incarnations; /* of paths that returned over it so far */
 };
 
 struct r2_pace;
@@ -161,7 +161,7 @@ struct r2_pair {
     struct r2_pair_announce announce;
     struct r2_pair_probe probe;
     struct r2_pair_carried carried;
-    struct r2_probation heal;
+    struct r2_probation probation;
     struct r2_pair_tail tail;
     struct r2_pair_ways ways;
     struct r2_pace *pace; /* how fast it carries; r2_slow.c. NULL: not looked at. Freed with it */

@@ -321,7 +321,7 @@ static int hurried(const struct r2_pair *pair, uint64_t clock)
  */
 static bool is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
 {
-    return (pair->probe.posted > 1 || pair->heal.interest) &&
+    return (pair->probe.posted > 1 || pair->probation.interest) &&
            clock >= pair->probe.post_at + UNHURRIED_NS / 4;
 }
 

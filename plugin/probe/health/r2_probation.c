@@ -35,7 +35,7 @@ void r2_probation_move(struct r2_pair *pair, enum r2_probation_state to)
         [R2_PROBATION_TRY] = {[R2_PROBATION_REST] = 1, [R2_PROBATION_PROBED] = 1},
         [R2_PROBATION_PROBED] = {[R2_PROBATION_REST] = 1, [R2_PROBATION_TRY] = 1},
     };
-    enum r2_probation_state from = pair->heal.state;
+    enum r2_probation_state from = pair->probation.state;
 
     if (from == to) {
         return;
@@ -47,19 +47,19 @@ void r2_probation_move(struct r2_pair *pair, enum r2_probation_state to)
     }
     R2_TRACE("probation of NIC pair %u-%u: %s -> %s", pair->nic, pair->peer_nic, names[from],
              names[to]);
-    pair->heal.state = to;
+    pair->probation.state = to;
 }
 
 static bool is_trying(const struct r2_pair *pair)
 {
-    return pair->heal.state != R2_PROBATION_REST;
+    return pair->probation.state != R2_PROBATION_REST;
 }
 
 static uint64_t hold_of(const struct r2_pair *pair)
 {
     uint64_t base = R2_MS(pair->inst->cfg.t_return_ms);
 
-    return pair->heal.hold > base ? pair->heal.hold : base;
+    return pair->probation.hold > base ? pair->probation.hold : base;
 }
 
 static int nic_up(const struct r2_pair *pair)
@@ -69,14 +69,14 @@ static int nic_up(const struct r2_pair *pair)
 
 static bool is_wanted(const struct r2_pair *pair)
 {
-    return (pair->heal.interest || pair->heal.theirs) && pair->peer && nic_up(pair);
+    return (pair->probation.interest || pair->probation.theirs) && pair->peer && nic_up(pair);
 }
 
 /* A path lost at @since, after the pair was used: did the return last? Counted once, however many
  * paths it carried. */
 static void judge(struct r2_pair *pair, uint64_t since)
 {
-    struct r2_probation *h = &pair->heal;
+    struct r2_probation *h = &pair->probation;
     uint64_t hold = hold_of(pair);
 
     if (h->used_at == 0 || since <= h->used_at) {
@@ -96,18 +96,18 @@ static void judge(struct r2_pair *pair, uint64_t since)
 /* Its turn is the next one. */
 static void probe_at_once(struct r2_pair *pair)
 {
-    pair->heal.at = 0;
-    pair->heal.tried_at = is_trying(pair) ? pair->heal.tried_at : 0;
+    pair->probation.at = 0;
+    pair->probation.tried_at = is_trying(pair) ? pair->probation.tried_at : 0;
     r2_inst_wake(pair->inst);
 }
 
 static void want(struct r2_pair *pair, int who)
 {
-    if (!pair->heal.interest) {
+    if (!pair->probation.interest) {
         r2_probation_move(pair, R2_PROBATION_REST);
         probe_at_once(pair);
     }
-    pair->heal.interest |= (uint8_t)who;
+    pair->probation.interest |= (uint8_t)who;
 }
 
 void r2_probation_wanted(struct r2_pair *pair)
@@ -117,7 +117,7 @@ void r2_probation_wanted(struct r2_pair *pair)
 
 void r2_probation_for_peer(struct r2_pair *pair, int anew)
 {
-    pair->heal.theirs = 1;
+    pair->probation.theirs = 1;
     if (anew) {
         probe_at_once(pair);
     }
@@ -125,7 +125,7 @@ void r2_probation_for_peer(struct r2_pair *pair, int anew)
 
 int r2_probation_good(struct r2_pair *pair, uint64_t since, enum r2_haste haste)
 {
-    struct r2_probation *h = &pair->heal;
+    struct r2_probation *h = &pair->probation;
     bool answers = h->good_since > since && nic_up(pair), urgent = haste == R2_HASTE_NO_PATH;
     bool other_way = haste == R2_HASTE_TAIL && r2_ways_has_good(pair);
 
@@ -152,26 +152,26 @@ int r2_probation_good(struct r2_pair *pair, uint64_t since, enum r2_haste haste)
 void r2_probation_used(struct r2_pair *pair, uint64_t now)
 {
     if (pair) {
-        pair->heal.used_at = now;
-        pair->heal.lives += now != 0;
+        pair->probation.used_at = now;
+        pair->probation.incarnations += now != 0;
     }
 }
 
 void r2_probation_on_good_report(struct r2_pair *pair)
 {
-    if (pair->heal.interest) {
+    if (pair->probation.interest) {
         probe_at_once(pair);
     }
 }
 
 void r2_probation_soon(struct r2_pair *pair)
 {
-    pair->heal.at = 0;
+    pair->probation.at = 0;
 }
 
 void r2_probation_back(struct r2_pair *pair)
 {
-    pair->heal.good_since = 0; /* a NIC was away in between */
+    pair->probation.good_since = 0; /* a NIC was away in between */
     r2_probation_move(pair, R2_PROBATION_REST);
     probe_at_once(pair);
 }
@@ -190,7 +190,7 @@ void r2_probation_nic_up(struct r2_inst *inst, int nic)
 /* The jitter keeps pairs that fell silent together from asking together for ever. */
 static uint64_t pause_of(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_probation *h = &pair->heal;
+    struct r2_probation *h = &pair->probation;
     uint64_t job = pair->inst->probing.job_ns[pair->nic];
     uint64_t rest = SLOW_REST * job < REST_MOST ? SLOW_REST * job : REST_MOST;
     uint64_t least = h->silent_since ? r2_elapsed(now, h->silent_since) / PAUSE_OF : 0, pause;
@@ -210,7 +210,7 @@ static uint64_t pause_of(struct r2_pair *pair, uint64_t now)
 /* The attempt has come to nothing. The peer, where it was for the peer, asks again. */
 static void missed(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_probation *h = &pair->heal;
+    struct r2_probation *h = &pair->probation;
 
     r2_probation_move(pair, R2_PROBATION_REST);
     h->theirs = 0;
@@ -226,7 +226,7 @@ static void good(struct r2_pair *pair)
 
     R2_INFO("NIC %s - NIC %u of %s answers again", inst->nics.nic[pair->nic].name, pair->peer_nic,
             inst->oob->ops->peer_str(pair->peer->oob));
-    pair->heal.interest = pair->heal.urgent = 0;
+    pair->probation.interest = pair->probation.urgent = 0;
     R2_NOTIFY(inst, on_pair, pair, R2_PAIR_GOOD, 0);
     for (struct r2_comm *c = pair->peer->comms; c; c = c->list.peer_next) {
         if (!c->is_send) {
@@ -244,7 +244,7 @@ static bool is_same_host(const struct r2_peer *a, const struct r2_peer *b)
 static void probe_others(const struct r2_pair *pair)
 {
     for (struct r2_pair *q = pair->inst->index.pairs; q; q = q->next) {
-        if (q != pair && is_wanted(q) && q->heal.good_since == 0 &&
+        if (q != pair && is_wanted(q) && q->probation.good_since == 0 &&
             (q->nic == pair->nic || is_same_host(q->peer, pair->peer))) {
             probe_at_once(q);
         }
@@ -253,7 +253,7 @@ static void probe_others(const struct r2_pair *pair)
 
 static void answered(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_probation *h = &pair->heal;
+    struct r2_probation *h = &pair->probation;
     int first = h->good_since == 0;
 
     r2_probation_move(pair, R2_PROBATION_REST);
@@ -272,7 +272,7 @@ static void answered(struct r2_pair *pair, uint64_t now)
 
 static void begin(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_probation *h = &pair->heal;
+    struct r2_probation *h = &pair->probation;
 
     r2_probation_move(pair, R2_PROBATION_TRY);
     h->tried_at = now;
@@ -286,7 +286,7 @@ static void begin(struct r2_pair *pair, uint64_t now)
 
 static void send_probe(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_probation *h = &pair->heal;
+    struct r2_probation *h = &pair->probation;
 
     r2_probation_move(pair, R2_PROBATION_PROBED);
     h->answers = pair->probe.answers;
@@ -297,7 +297,7 @@ static void send_probe(struct r2_pair *pair, uint64_t now)
 /* How long its NIC's worker has such jobs. */
 static void measure(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_probation *h = &pair->heal;
+    struct r2_probation *h = &pair->probation;
 
     if (!pair->job.busy && h->busy_at) {
         pair->inst->probing.job_ns[pair->nic] = now - h->busy_at;
@@ -308,7 +308,7 @@ static void measure(struct r2_pair *pair, uint64_t now)
 /* An attempt goes on; so does a row of answers. Returns when to look again. */
 static uint64_t advance(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_probation *h = &pair->heal;
+    struct r2_probation *h = &pair->probation;
     int failed;
 
     measure(pair, now);
@@ -350,15 +350,15 @@ static uint64_t advance(struct r2_pair *pair, uint64_t now)
 static int waits(const struct r2_pair *pair, int nic, uint64_t now)
 {
     return pair->nic == nic && is_wanted(pair) && !is_trying(pair) && !pair->job.busy &&
-           now >= pair->heal.at;
+           now >= pair->probation.at;
 }
 
 /* Since when, for who is to have the next turn. */
 static uint64_t waits_since(const struct r2_pair *pair)
 {
-    uint64_t before = pair->heal.urgent ? URGENT : 0;
+    uint64_t before = pair->probation.urgent ? URGENT : 0;
 
-    return pair->heal.tried_at > before ? pair->heal.tried_at - before : 0;
+    return pair->probation.tried_at > before ? pair->probation.tried_at - before : 0;
 }
 
 static struct r2_pair *next_turn(const struct r2_inst *inst, int nic, uint64_t now)
@@ -395,7 +395,8 @@ uint64_t r2_probation_step(struct r2_inst *inst, uint64_t now)
     for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (is_wanted(pair)) {
             next = r2_earlier(next, advance(pair, now));
-            out[pair->nic] += (is_trying(pair) && pair->heal.good_since == 0) || pair->job.busy;
+            out[pair->nic] +=
+                (is_trying(pair) && pair->probation.good_since == 0) || pair->job.busy;
             wait |= (uint32_t)waits(pair, pair->nic, now) << pair->nic;
         }
     }

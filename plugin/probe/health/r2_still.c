@@ -103,14 +103,14 @@ static void check_still(struct r2_comm *c, uint64_t clock)
 {
     uint64_t give_up = R2_MS(c->inst->cfg.t_give_up_ms), expect = 4 * expected(c),
              now = r2_now(c->inst);
-    uint64_t least = give_up < LEAST ? give_up : LEAST, silent, age, barren;
+    uint64_t least = give_up < LEAST ? give_up : LEAST, silent, age, stuck;
     int known = probe_all(c, clock);
 
     silent = r2_elapsed(clock, c->watch->still.since);
     age = r2_elapsed(clock, c->watch->still.alive > c->watch->still.since ? c->watch->still.alive
                                                                           : c->watch->still.since);
-    barren = fo_barren_since(&c->fo) ? r2_elapsed(now, fo_barren_since(&c->fo)) : 0;
-    age = barren > age ? barren : age;
+    stuck = fo_no_progress_since(&c->fo) ? r2_elapsed(now, fo_no_progress_since(&c->fo)) : 0;
+    age = stuck > age ? stuck : age;
     give_up = give_up > expect ? give_up : expect;
     if (age < give_up && c->watch->still.poll_at - clock > give_up - age) {
         c->watch->still.poll_at = clock + give_up - age;

@@ -194,7 +194,8 @@ static void ask_suspect(struct r2_pair *pair, uint64_t clock)
     const struct probe_lane *l = pair->qp.lane;
     unsigned way = pair->ways.suspect;
 
-    if (way == 0 || clock < pair->ways.next_at || r2_pair_is_probing(pair) || pair->heal.interest) {
+    if (way == 0 || clock < pair->ways.next_at || r2_pair_is_probing(pair) ||
+        pair->probation.interest) {
         return;
     }
     pair->ways.suspect = 0;

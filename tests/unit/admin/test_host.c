@@ -405,7 +405,7 @@ START_TEST(what_we_find_out_is_said)
     ck_assert_int_eq(r2_host_registry_slot(b, 0, &who), 1);
     ck_assert_int_eq(r2_host_registry_slot_nic(b, 0, 1, &row), 1);
     ck_assert_str_eq(row.name, "fab1");
-    ck_assert(row.lives == 1 && row.last == 0 && row.lost == 0);
+    ck_assert(row.usable == 1 && row.last == 0 && row.lost == 0);
     rig_fault(rig, "h0:n0 blackhole");
     messages(2);
     rig_run(rig, RIG_S);
@@ -416,9 +416,9 @@ START_TEST(what_we_find_out_is_said)
     ck_assert_uint_lt(when + 10 * RIG_MS,
                       comm(0)->fo.path[0].down_since); /* with the time since when it was silent */
     r2_host_registry_slot_nic(b, 0, 0, &row);
-    ck_assert(row.lives == 0 && row.lost == 1);
+    ck_assert(row.usable == 0 && row.lost == 1);
     r2_host_registry_slot_nic(b, 0, 1, &row);
-    ck_assert(row.lives == 1 && row.last == 1);
+    ck_assert(row.usable == 1 && row.last == 1);
     rig_fault(rig, "h0:n1 down");
     rig_run(rig, 100 * RIG_MS);
     ck_assert_int_eq(event_count(b, R2_HOST_REGISTRY_NIC_DOWN), 1);

@@ -108,7 +108,7 @@ START_TEST(rows_are_read_by_others)
                                        .state = 1,
                                        .drained = 1,
                                        .waits = 7,
-                                       .lives = 400,
+                                       .usable = 400,
                                        .last = 3,
                                        .lost = 9},
                                 got;
@@ -127,7 +127,7 @@ START_TEST(rows_are_read_by_others)
     r2_host_registry_slot_nic(b, 0, 31, &got);
     ck_assert_str_eq(got.name, nic.name);
     ck_assert(got.guid == 77 && got.port == 2 && got.state == 1 && got.drained == 1 &&
-              got.waits == 7 && got.lives == 400 && got.last == 3 && got.lost == 9);
+              got.waits == 7 && got.usable == 400 && got.last == 3 && got.lost == 9);
     r2_host_registry_close(a);
     ck_assert_int_eq(r2_host_registry_slot(b, 0, &who), 0);
     r2_host_registry_close(b);
@@ -228,7 +228,7 @@ END_TEST
 START_TEST(a_slot_begins_empty)
 {
     struct r2_host_registry *b, *a = must_open();
-    struct r2_host_registry_nic nic = {.name = "mlx5_0", .guid = 1, .port = 1, .lives = 4};
+    struct r2_host_registry_nic nic = {.name = "mlx5_0", .guid = 1, .port = 1, .usable = 4};
     struct r2_host_registry_event e = event_of(1), list[R2_HOST_REGISTRY_EVENTS];
 
     b = must_open();

@@ -170,9 +170,9 @@ START_TEST(strict_gates_last)
     for (int i = 0; i < R2_VISIT_BURST + 2; i++) {
         visit(comm[i]);
     }
-    pass(R2_VISIT_LOOK_NS - 10 * MS);
+    pass(R2_VISIT_TICK_NS - 10 * MS);
     ck_assert_int_eq(count(R2_GATE_STRICT | R2_GATE_FREE), COMMS);
-    pass(R2_VISIT_LOOK_NS);
+    pass(R2_VISIT_TICK_NS);
     ck_assert(always_strict() || count(0) == COMMS);
 }
 END_TEST

@@ -373,7 +373,7 @@ START_TEST(bad_records_are_refused)
             ck_assert(type != FO_MSG_NIC_DOWN || out.nic_down.nic < FO_MAX_NICS);
             ck_assert(type != FO_MSG_LOCATE ||
                       (out.locate.peer_nic < FO_MAX_NICS && out.locate.end.aux < PROBE_OUTCOMES));
-            ck_assert(type != FO_MSG_NEWS_OK || probe_subject_valid(&out.news_ok.subject));
+            ck_assert(type != FO_MSG_REPORT_OK || probe_subject_valid(&out.report_ok.subject));
         }
     }
 }

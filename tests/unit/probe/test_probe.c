@@ -321,7 +321,7 @@ START_TEST(records_with_lies_are_refused)
 END_TEST
 
 /* Full and empty, and what differs in one place only. */
-static void news_fill(struct probe_report *w, int full)
+static void report_fill(struct probe_report *w, int full)
 {
     memset(w, 0, sizeof(*w));
     w->subject = full ? (struct probe_subject){UINT64_MAX - 1, UINT64_MAX, 254, 253}
@@ -342,18 +342,18 @@ START_TEST(news_come_out_as_they_went_in)
     uint8_t msg[FO_MAX_RECORD];
 
     for (int i = 0; i < 2; i++) {
-        news_fill(&a.news, i);
-        ck_assert_uint_eq(packed(FO_MSG_NEWS, &a, msg), 4 + 124);
-        ck_assert_int_eq(unpacked(msg, 4 + 124, &b), FO_MSG_NEWS);
-        ck_assert_int_eq(memcmp(&a.news, &b.news, sizeof(a.news)), 0);
+        report_fill(&a.report, i);
+        ck_assert_uint_eq(packed(FO_MSG_REPORT, &a, msg), 4 + 124);
+        ck_assert_int_eq(unpacked(msg, 4 + 124, &b), FO_MSG_REPORT);
+        ck_assert_int_eq(memcmp(&a.report, &b.report, sizeof(a.report)), 0);
         memset(&a, 0, sizeof(a));
-        a.news_ok = i ? (struct fo_news_ok){{1, 2, 3, 4}, PROBE_GOSSIP_VERSION_MAX, UINT64_MAX}
-                      : (struct fo_news_ok){{1, 0, 0, 0}, 1, 0};
-        ck_assert_uint_eq(packed(FO_MSG_NEWS_OK, &a, msg), 4 + 34);
-        ck_assert_int_eq(unpacked(msg, 4 + 34, &b), FO_MSG_NEWS_OK);
-        ck_assert_int_eq(memcmp(&a.news_ok.subject, &b.news_ok.subject, 18), 0);
-        ck_assert_uint_eq(b.news_ok.version, a.news_ok.version);
-        ck_assert_uint_eq(b.news_ok.origin, a.news_ok.origin);
+        a.report_ok = i ? (struct fo_report_ok){{1, 2, 3, 4}, PROBE_GOSSIP_VERSION_MAX, UINT64_MAX}
+                        : (struct fo_report_ok){{1, 0, 0, 0}, 1, 0};
+        ck_assert_uint_eq(packed(FO_MSG_REPORT_OK, &a, msg), 4 + 34);
+        ck_assert_int_eq(unpacked(msg, 4 + 34, &b), FO_MSG_REPORT_OK);
+        ck_assert_int_eq(memcmp(&a.report_ok.subject, &b.report_ok.subject, 18), 0);
+        ck_assert_uint_eq(b.report_ok.version, a.report_ok.version);
+        ck_assert_uint_eq(b.report_ok.origin, a.report_ok.origin);
         a.locate =
             i ? (struct fo_locate){FO_MAX_NICS - 1,
                                    FO_MAX_NICS - 2,
@@ -378,8 +378,8 @@ START_TEST(news_come_out_as_they_went_in)
                       b.locate.aux[j].outcome == a.locate.aux[j].outcome);
         }
     }
-    ck_assert_str_eq(fo_type_name(FO_MSG_NEWS), "NEWS");
-    ck_assert_str_eq(fo_type_name(FO_MSG_NEWS_OK), "NEWS_OK");
+    ck_assert_str_eq(fo_type_name(FO_MSG_REPORT), "REPORT");
+    ck_assert_str_eq(fo_type_name(FO_MSG_REPORT_OK), "REPORT_OK");
     ck_assert_str_eq(fo_type_name(FO_MSG_LOCATE), "LOCATE");
     ck_assert_str_eq(fo_type_name(FO_MSG_END), "?");
 }
@@ -393,27 +393,27 @@ START_TEST(news_with_lies_are_refused)
     static const struct {
         uint8_t type, at, value;
     } lie[] = {
-        {FO_MSG_NEWS, WORD + 0, 0},    /* subject all zero */
-        {FO_MSG_NEWS, WORD + 16, 255}, /* one half of it a process */
-        {FO_MSG_NEWS, WORD + 17, 255},
-        {FO_MSG_NEWS, WORD + 17, 1},     /* a path, the larger end first */
-        {FO_MSG_NEWS, WORD + 18, 0},     /* version 0 */
-        {FO_MSG_NEWS, WORD + 18 + 6, 1}, /* 1 << 48 */
-        {FO_MSG_NEWS, WORD + 18 + 7, 255},
-        {FO_MSG_NEWS, WORD + 42, PROBE_BLAMES}, /* blame */
-        {FO_MSG_NEWS, WORD + 42, 255},
-        {FO_MSG_NEWS, WORD + 43, 101},
-        {FO_MSG_NEWS, HOST, '\n'},
-        {FO_MSG_NEWS, HOST, 0xff},
-        {FO_MSG_NEWS, HOST + 1, 'x'}, /* behind its end */
-        {FO_MSG_NEWS, NIC - 1, 'x'},
-        {FO_MSG_NEWS, NIC, 0x1f},
-        {FO_MSG_NEWS, NIC, 0x7f},
-        {FO_MSG_NEWS, NIC + PROBE_GOSSIP_NIC - 1, 'x'},
-        {FO_MSG_NEWS_OK, OK + 0, 0},
-        {FO_MSG_NEWS_OK, OK + 16, 255},
-        {FO_MSG_NEWS_OK, OK + 18, 0},
-        {FO_MSG_NEWS_OK, OK + 24, 1},
+        {FO_MSG_REPORT, WORD + 0, 0},    /* subject all zero */
+        {FO_MSG_REPORT, WORD + 16, 255}, /* one half of it a process */
+        {FO_MSG_REPORT, WORD + 17, 255},
+        {FO_MSG_REPORT, WORD + 17, 1},     /* a path, the larger end first */
+        {FO_MSG_REPORT, WORD + 18, 0},     /* version 0 */
+        {FO_MSG_REPORT, WORD + 18 + 6, 1}, /* 1 << 48 */
+        {FO_MSG_REPORT, WORD + 18 + 7, 255},
+        {FO_MSG_REPORT, WORD + 42, PROBE_BLAMES}, /* blame */
+        {FO_MSG_REPORT, WORD + 42, 255},
+        {FO_MSG_REPORT, WORD + 43, 101},
+        {FO_MSG_REPORT, HOST, '\n'},
+        {FO_MSG_REPORT, HOST, 0xff},
+        {FO_MSG_REPORT, HOST + 1, 'x'}, /* behind its end */
+        {FO_MSG_REPORT, NIC - 1, 'x'},
+        {FO_MSG_REPORT, NIC, 0x1f},
+        {FO_MSG_REPORT, NIC, 0x7f},
+        {FO_MSG_REPORT, NIC + PROBE_GOSSIP_NIC - 1, 'x'},
+        {FO_MSG_REPORT_OK, OK + 0, 0},
+        {FO_MSG_REPORT_OK, OK + 16, 255},
+        {FO_MSG_REPORT_OK, OK + 18, 0},
+        {FO_MSG_REPORT_OK, OK + 24, 1},
         {FO_MSG_LOCATE, LOC + 0, FO_MAX_NICS},
         {FO_MSG_LOCATE, LOC + 1, FO_MAX_NICS},
         {FO_MSG_LOCATE, LOC + 11, PROBE_PORTS},
@@ -432,10 +432,10 @@ START_TEST(news_with_lies_are_refused)
         size_t n;
 
         memset(&a, 0, sizeof(a));
-        if (lie[i].type == FO_MSG_NEWS) {
-            news_fill(&a.news, 0);
-        } else if (lie[i].type == FO_MSG_NEWS_OK) {
-            a.news_ok = (struct fo_news_ok){.subject = {.a = 1}, .version = 1};
+        if (lie[i].type == FO_MSG_REPORT) {
+            report_fill(&a.report, 0);
+        } else if (lie[i].type == FO_MSG_REPORT_OK) {
+            a.report_ok = (struct fo_report_ok){.subject = {.a = 1}, .version = 1};
         }
         n = packed((enum fo_type)lie[i].type, &a, msg);
         ck_assert_int_eq(unpacked(msg, n, &b), lie[i].type);
@@ -449,12 +449,12 @@ START_TEST(news_with_lies_are_refused)
             ck_assert_int_eq(unpacked(msg, len == n ? n + 1 : len, &b), -1);
         }
     }
-    news_fill(&a.news, 1);
-    a.news.host[PROBE_GOSSIP_HOST - 1] = 'h'; /* not terminated */
-    ck_assert_uint_eq(fo_pack(FO_MSG_NEWS, &a, msg, sizeof(msg)), 0);
+    report_fill(&a.report, 1);
+    a.report.host[PROBE_GOSSIP_HOST - 1] = 'h'; /* not terminated */
+    ck_assert_uint_eq(fo_pack(FO_MSG_REPORT, &a, msg, sizeof(msg)), 0);
     memset(&a, 0, sizeof(a));
-    ck_assert_uint_eq(fo_pack(FO_MSG_NEWS, &a, msg, sizeof(msg)), 0);
-    ck_assert_uint_eq(fo_pack(FO_MSG_NEWS_OK, &a, msg, sizeof(msg)), 0);
+    ck_assert_uint_eq(fo_pack(FO_MSG_REPORT, &a, msg, sizeof(msg)), 0);
+    ck_assert_uint_eq(fo_pack(FO_MSG_REPORT_OK, &a, msg, sizeof(msg)), 0);
     a.locate.end.loop = PROBE_OUTCOMES;
     ck_assert_uint_eq(fo_pack(FO_MSG_LOCATE, &a, msg, sizeof(msg)), 0);
 }
@@ -465,12 +465,12 @@ START_TEST(records_of_later_versions_are_skipped)
 {
     uint8_t msg[64] = {FO_MSG_END,      FO_PROTO_VERSION,     3, 0, 1, 2, 3,
                        FO_MSG_WANT + 1, FO_PROTO_VERSION + 1, 0, 0};
-    union fo_body a = {.news_ok = {.subject = {.a = 1}, .version = 1}}, b;
-    size_t n = fo_pack(FO_MSG_NEWS_OK, &a, msg + 11, sizeof(msg) - 11);
+    union fo_body a = {.report_ok = {.subject = {.a = 1}, .version = 1}}, b;
+    size_t n = fo_pack(FO_MSG_REPORT_OK, &a, msg + 11, sizeof(msg) - 11);
 
     ck_assert_uint_gt(n, 0);
-    ck_assert_int_eq(unpacked(msg, 11 + n, &b), FO_MSG_NEWS_OK);
-    ck_assert_uint_eq(b.news_ok.subject.a, 1);
+    ck_assert_int_eq(unpacked(msg, 11 + n, &b), FO_MSG_REPORT_OK);
+    ck_assert_uint_eq(b.report_ok.subject.a, 1);
     ck_assert_uint_eq(fo_foreign_version(msg, 11 + n), FO_PROTO_VERSION + 1);
     ck_assert_uint_eq(fo_foreign_version(msg, 7), 0);
     ck_assert_uint_eq(fo_foreign_version(msg, 9), 0); /* its head is not whole */

@@ -143,7 +143,8 @@ static int trying(int side, int nic)
     int n = 0;
 
     for (const struct r2_pair *p = rig->side[side].inst->index.pairs; p; p = p->next) {
-        n += p->nic == nic && p->heal.state != R2_PROBATION_REST && p->heal.good_since == 0;
+        n += p->nic == nic && p->probation.state != R2_PROBATION_REST &&
+             p->probation.good_since == 0;
     }
     return n;
 }
@@ -153,7 +154,7 @@ static int answering(void)
     int n = 0;
 
     for (int j = 0; j < MANY; j++) {
-        n += all_pairs(1, 0, j)->heal.good_since != 0;
+        n += all_pairs(1, 0, j)->probation.good_since != 0;
     }
     return n;
 }
@@ -186,7 +187,7 @@ START_TEST(many_silent_pairs_take_turns)
     ck_assert_int_le(most, 8);
     ck_assert_int_ge(most, 4);
     for (int j = 0; j < MANY; j++) {
-        ck_assert_uint_gt(all_pairs(1, 0, j)->heal.tried_at, rig_now(rig) - 4 * RIG_S);
+        ck_assert_uint_gt(all_pairs(1, 0, j)->probation.tried_at, rig_now(rig) - 4 * RIG_S);
     }
     ck_assert_int_eq(answering(), 0);
     rig_fault(rig, "h1:n0 restore");

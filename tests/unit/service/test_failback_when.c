@@ -68,7 +68,7 @@ END_TEST
 static int answers_again(struct rig *r)
 {
     for (const struct r2_pair *p = r->side[1].inst->index.pairs; p; p = p->next) {
-        if (p->nic == 0 && p->heal.good_since) {
+        if (p->nic == 0 && p->probation.good_since) {
             return 1;
         }
     }

@@ -114,9 +114,9 @@ START_TEST(a_probation_asks_what_it_has_tried)
 
     for (int from = 0; from < R2_PROBATION_STATES; from++) {
         for (int to = 0; to < R2_PROBATION_STATES; to++) {
-            pair.heal.state = (enum r2_probation_state)from;
+            pair.probation.state = (enum r2_probation_state)from;
             r2_probation_move(&pair, (enum r2_probation_state)to);
-            ck_assert_int_eq((int)pair.heal.state, legal[from][to] == '.' ? from : to);
+            ck_assert_int_eq((int)pair.probation.state, legal[from][to] == '.' ? from : to);
             refused += legal[from][to] == '.';
         }
     }

@@ -17,11 +17,11 @@ START_TEST(a_word_reaches_the_peer_once)
     ck_assert(tell(0, &w));
     ck_assert(rig_until(rig, told_all, RIG_S));
     ck_assert_ptr_nonnull(probe_gossip_find(inst_of(1)->diagnosis.gossip, &w.subject));
-    sent = rig_count(rig, 0, FO_MSG_NEWS) + rig_count(rig, 1, FO_MSG_NEWS);
+    sent = rig_count(rig, 0, FO_MSG_REPORT) + rig_count(rig, 1, FO_MSG_REPORT);
     ck_assert_uint_eq(sent, 1);
     ck_assert(!tell(1, &again)); /* nothing new */
     rig_run(rig, 5 * RIG_S);
-    ck_assert_uint_eq(rig_count(rig, 0, FO_MSG_NEWS) + rig_count(rig, 1, FO_MSG_NEWS), sent);
+    ck_assert_uint_eq(rig_count(rig, 0, FO_MSG_REPORT) + rig_count(rig, 1, FO_MSG_REPORT), sent);
     stop();
 }
 END_TEST

@@ -269,7 +269,7 @@ START_TEST(a_process_that_answers_is_not_accused)
     rig_run(rig, 30 * RIG_S);
     ck_assert_uint_gt(driver.fired, 0);
     ck_assert_msg(!line_is_there(rig), "%s %s", rig->last_warn[0], rig->last_warn[1]);
-    ck_assert_uint_eq(rig_count(rig, 0, FO_MSG_NEWS) + rig_count(rig, 1, FO_MSG_NEWS), 0);
+    ck_assert_uint_eq(rig_count(rig, 0, FO_MSG_REPORT) + rig_count(rig, 1, FO_MSG_REPORT), 0);
 }
 END_TEST
 

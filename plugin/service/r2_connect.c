@@ -65,8 +65,8 @@ enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *
                                  .port = nic->port,
                                  .max_comms = 65536,
                                  .force_flush = inst->cfg.flush == R2_FLUSH_ALWAYS,
-                                 .rail = user_number(nic->hca_rail),
-                                 .plane = user_number(nic->hca_plane)};
+                                 .rail = user_number(nic->hca.rail),
+                                 .plane = user_number(nic->hca.plane)};
     return R2_OK;
 }
 

@@ -450,9 +450,9 @@ static void stream_work(struct tcpdev_stream *s)
 
 static bool same_peer(const struct tcpdev_stream *s, const struct tcpdev_qp *q)
 {
-    return s->dialled && s->state != TCPDEV_DEAD && s->peer.sin_port == q->peer.sin_port &&
-           s->peer.sin_addr.s_addr == q->peer.sin_addr.s_addr &&
-           memcmp(s->secret, q->peer_secret, sizeof(s->secret)) == 0;
+    return s->dialled && s->state != TCPDEV_DEAD && s->peer.sin_port == q->far.at.sin_port &&
+           s->peer.sin_addr.s_addr == q->far.at.sin_addr.s_addr &&
+           memcmp(s->secret, q->far.secret, sizeof(s->secret)) == 0;
 }
 
 static struct tcpdev_stream *dial(struct tcpdev *d, const struct tcpdev_qp *q)
@@ -465,15 +465,15 @@ static struct tcpdev_stream *dial(struct tcpdev *d, const struct tcpdev_qp *q)
         return NULL;
     }
     if (bind(fd, (struct sockaddr *)&from, sizeof(from)) != 0 ||
-        (connect(fd, (const struct sockaddr *)&q->peer, sizeof(q->peer)) != 0 &&
+        (connect(fd, (const struct sockaddr *)&q->far.at, sizeof(q->far.at)) != 0 &&
          errno != EINPROGRESS)) {
         close(fd);
         return NULL;
     }
     s = stream_new(d, fd, true);
     if (s) {
-        s->peer = q->peer;
-        memcpy(s->secret, q->peer_secret, sizeof(s->secret));
+        s->peer = q->far.at;
+        memcpy(s->secret, q->far.secret, sizeof(s->secret));
     }
     return s;
 }

@@ -12,7 +12,7 @@ static void acks_fill(struct tcpdev_stream *s)
     while (s->acks && tcpdev_stream_waiting(s) < TCPDEV_TX_ROOM) {
         struct tcpdev_qp *q = s->acks;
         struct tcpdev_frame f = {
-            .op = TCPDEV_ACK, .to = q->peer_qpn, .from = q->base.qp_num, .msn = q->acked_msn - 1};
+            .op = TCPDEV_ACK, .to = q->far.qpn, .from = q->base.qp_num, .msn = q->acked_msn - 1};
 
         s->acks = q->next_ack;
         if (s->acks == NULL) {
@@ -41,13 +41,13 @@ static bool local_is_allowed(const struct tcpdev_qp *q, const struct tcpdev_send
 /* One frame of @q, which is in no list. False: there is no memory for it now. */
 static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t now)
 {
-    const struct tcpdev_send *w = &q->sends[q->sent & (q->sends_room - 1)];
+    const struct tcpdev_send *w = &q->sq.ring[q->sq.sent & (q->sq.room - 1)];
     uint32_t left = w->len - q->sent_off, n = left < TCPDEV_CHUNK ? left : TCPDEV_CHUNK;
     bool has_imm = w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || w->opcode == IBV_WR_SEND_WITH_IMM;
     struct tcpdev_frame f = {.op = frame_op(w->opcode),
-                             .to = q->peer_qpn,
+                             .to = q->far.qpn,
                              .from = q->base.qp_num,
-                             .msn = q->first_msn + q->sent,
+                             .msn = q->first_msn + q->sq.sent,
                              .len = n,
                              .off = q->sent_off,
                              .addr = w->remote + q->sent_off,
@@ -57,7 +57,7 @@ static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t 
     uint64_t at;
 
     if (!local_is_allowed(q, w)) {
-        if (q->done == q->sent) { /* else those before it come to their end first */
+        if (q->sq.done == q->sq.sent) { /* else those before it come to their end first */
             tcpdev_qp_fail(q, IBV_WC_LOC_PROT_ERR);
         }
         return true;
@@ -75,10 +75,10 @@ static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t 
     }
     q->sent_off += n;
     if (f.flags & TCPDEV_LAST) {
-        q->sent++;
+        q->sq.sent++;
         q->sent_off = 0;
     }
-    at = (uint64_t)q->sent << 32 | q->sent_off;
+    at = (uint64_t)q->sq.sent << 32 | q->sent_off;
     if ((int64_t)(at - q->reached) > 0) {
         q->reached = at;
         q->since = now;
@@ -137,7 +137,7 @@ bool tcpdev_fill(struct tcpdev_stream *s, uint64_t now)
             break;
         }
         if (q->base.state == IBV_QPS_RTS &&
-            local_is_allowed(q, &q->sends[q->sent & (q->sends_room - 1)])) {
+            local_is_allowed(q, &q->sq.ring[q->sq.sent & (q->sq.room - 1)])) {
             tcpdev_qp_ready(q);
         }
     }
@@ -151,8 +151,8 @@ static struct tcpdev_qp *asked(struct tcpdev_stream *s, const struct tcpdev_fram
 {
     struct tcpdev_qp *q = tcpdev_qp_find(s->dev, f->to);
 
-    return q && q->stream == s && q->base.state == IBV_QPS_RTS && q->peer_qpn == f->from &&
-                   f->msn - q->first_msn - q->done < q->sent - q->done
+    return q && q->stream == s && q->base.state == IBV_QPS_RTS && q->far.qpn == f->from &&
+                   f->msn - q->first_msn - q->sq.done < q->sq.sent - q->sq.done
                ? q
                : NULL;
 }
@@ -166,15 +166,15 @@ static void on_nak(struct tcpdev_stream *s, const struct tcpdev_frame *f)
     struct tcpdev_qp *q = tcpdev_qp_find(s->dev, f->to);
 
     /* a message of which only a part is sent may be refused, too */
-    if (q == NULL || q->stream != s || q->peer_qpn != f->from ||
-        f->msn - q->first_msn - q->done > q->sent - q->done) {
+    if (q == NULL || q->stream != s || q->far.qpn != f->from ||
+        f->msn - q->first_msn - q->sq.done > q->sq.sent - q->sq.done) {
         return;
     }
     if (f->imm == TCPDEV_NAK_NOT_READY) {
         tcpdev_qp_rewind(q, tcpdev_now(), NOT_READY_NS);
         return;
     }
-    if (f->msn - q->first_msn != q->done) {
+    if (f->msn - q->first_msn != q->sq.done) {
         tcpdev_qp_acked(q, f->msn - 1);
     }
     tcpdev_qp_fail(q, status[f->imm]);
@@ -195,7 +195,7 @@ static const char *answer_take(struct tcpdev_stream *s, const struct tcpdev_fram
         on_nak(s, f);
         return NULL;
     case TCPDEV_RESPONSE:
-        w = q ? &q->sends[(f->msn - q->first_msn) & (q->sends_room - 1)] : NULL;
+        w = q ? &q->sq.ring[(f->msn - q->first_msn) & (q->sq.room - 1)] : NULL;
         s->frame_refused = w == NULL || w->opcode != IBV_WR_RDMA_READ || w->len != f->len;
         return NULL;
     default:
@@ -221,7 +221,7 @@ static struct tcpdev_qp *receiver_of(struct tcpdev_stream *s, const struct tcpde
     struct tcpdev_qp *q = tcpdev_qp_find(s->dev, f->to);
 
     return q && (q->base.state == IBV_QPS_RTR || q->base.state == IBV_QPS_RTS) &&
-                   q->peer_qpn == f->from
+                   q->far.qpn == f->from
                ? q
                : NULL;
 }
@@ -229,8 +229,8 @@ static struct tcpdev_qp *receiver_of(struct tcpdev_stream *s, const struct tcpde
 /* The receive that a send lies in. */
 static const struct tcpdev_recv *recv_of(const struct tcpdev_qp *q)
 {
-    return q->taken == q->arrived && q->recvs_taken != q->recvs_posted
-               ? &q->recvs[q->recvs_taken & (q->recvs_room - 1)]
+    return q->taken == q->arrived && q->rq.taken != q->rq.posted
+               ? &q->rq.ring[q->rq.taken & (q->rq.room - 1)]
                : NULL;
 }
 
@@ -355,7 +355,7 @@ void *tcpdev_take_place(struct tcpdev_stream *s, uint32_t len)
     uint8_t *to = NULL;
 
     if (q && s->dialled) {
-        w = &q->sends[(f->msn - q->first_msn) & (q->sends_room - 1)];
+        w = &q->sq.ring[(f->msn - q->first_msn) & (q->sq.room - 1)];
         to = local_is_allowed(q, w) ? (uint8_t *)(uintptr_t)w->local : NULL;
     } else if (q && f->msn == q->next_msn && f->off == q->next_off) {
         to = request_place(q, f);

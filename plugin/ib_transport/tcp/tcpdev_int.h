@@ -76,13 +76,17 @@ struct tcpdev_qp {
     bool all_signaled;
 
     /* where the other end is; from RTR on */
-    struct sockaddr_in peer;
-    uint8_t peer_secret[TCPDEV_SECRET_SIZE];
-    uint32_t peer_qpn;
+    struct {
+        struct sockaddr_in at;
+        uint8_t secret[TCPDEV_SECRET_SIZE];
+        uint32_t qpn;
+    } far;
 
-    /* requester: rings of powers of two; done <= sent <= posted, counted without end */
-    struct tcpdev_send *sends;
-    uint32_t sends_room, sends_max, posted, sent, done;
+    /* requester: a ring of a power of two; done <= sent <= posted, counted without end */
+    struct {
+        struct tcpdev_send *ring;
+        uint32_t room, max, posted, sent, done;
+    } sq;
     uint32_t sent_off; /* of the message that is being sent */
     uint64_t
         reached; /* sent and sent_off, as far as they ever came: sending again is no progress */
@@ -96,8 +100,10 @@ struct tcpdev_qp {
     struct tcpdev_qp *next_active, **link_active; /* dev->active: something is out */
 
     /* responder */
-    struct tcpdev_recv *recvs;
-    uint32_t recvs_room, recvs_max, recvs_posted, recvs_taken;
+    struct {
+        struct tcpdev_recv *ring;
+        uint32_t room, max, posted, taken;
+    } rq;
     struct tcpdev_arrival *arrivals;
     uint32_t arrivals_room, arrived, taken;
     uint32_t next_msn, next_off; /* what is expected */

@@ -37,12 +37,12 @@ struct tcpdev_qp *tcpdev_qp_find(struct tcpdev *d, uint32_t qpn)
 
 static bool has_work(const struct tcpdev_qp *q)
 {
-    return q->sent != q->posted;
+    return q->sq.sent != q->sq.posted;
 }
 
 static bool next_is_urgent(const struct tcpdev_qp *q)
 {
-    return q->sends[q->sent & (q->sends_room - 1)].len <= TCPDEV_URGENT;
+    return q->sq.ring[q->sq.sent & (q->sq.room - 1)].len <= TCPDEV_URGENT;
 }
 
 void tcpdev_qp_ready(struct tcpdev_qp *q)
@@ -161,7 +161,7 @@ static void complete_recv(struct tcpdev_qp *q, const struct tcpdev_recv *r,
                         .status = status,
                         .opcode = opcode,
                         .qp_num = q->base.qp_num,
-                        .src_qp = q->peer_qpn,
+                        .src_qp = q->far.qpn,
                         .vendor_err = status == IBV_WC_SUCCESS ? 0 : TCPDEV_VENDOR};
 
     if (a) {
@@ -175,14 +175,14 @@ static void complete_recv(struct tcpdev_qp *q, const struct tcpdev_recv *r,
 /* All that is posted comes back, in its order. */
 static void flush(struct tcpdev_qp *q, enum ibv_wc_status first)
 {
-    while (q->done != q->posted) {
-        complete_send(q, &q->sends[q->done++ & (q->sends_room - 1)], first);
+    while (q->sq.done != q->sq.posted) {
+        complete_send(q, &q->sq.ring[q->sq.done++ & (q->sq.room - 1)], first);
         first = IBV_WC_WR_FLUSH_ERR;
     }
-    q->sent = q->done;
+    q->sq.sent = q->sq.done;
     q->sent_off = 0;
-    while (q->recvs_taken != q->recvs_posted) {
-        complete_recv(q, &q->recvs[q->recvs_taken++ & (q->recvs_room - 1)], IBV_WC_WR_FLUSH_ERR,
+    while (q->rq.taken != q->rq.posted) {
+        complete_recv(q, &q->rq.ring[q->rq.taken++ & (q->rq.room - 1)], IBV_WC_WR_FLUSH_ERR,
                       IBV_WC_RECV, NULL);
     }
     q->taken = q->arrived;
@@ -209,14 +209,14 @@ void tcpdev_qp_acked(struct tcpdev_qp *q, uint32_t msn)
 {
     uint32_t n = msn - q->first_msn + 1; /* messages that are done, of all */
 
-    if (n - q->done > q->sent - q->done) {
+    if (n - q->sq.done > q->sq.sent - q->sq.done) {
         return; /* of before: each is done once */
     }
-    while (q->done != n) {
-        complete_send(q, &q->sends[q->done++ & (q->sends_room - 1)], IBV_WC_SUCCESS);
+    while (q->sq.done != n) {
+        complete_send(q, &q->sq.ring[q->sq.done++ & (q->sq.room - 1)], IBV_WC_SUCCESS);
         q->since = tcpdev_now();
     }
-    tcpdev_qp_active(q, q->done != q->posted);
+    tcpdev_qp_active(q, q->sq.done != q->sq.posted);
     tcpdev_qp_ready(q); /* one whose key is wrong waits for those before it */
 }
 
@@ -224,7 +224,7 @@ void tcpdev_qp_rewind(struct tcpdev_qp *q, uint64_t now, uint64_t wait_ns)
 {
     unready(q);
     q->stream = NULL;
-    q->sent = q->done;
+    q->sq.sent = q->sq.done;
     q->sent_off = 0;
     q->retry_at = has_work(q) ? now + wait_ns : 0;
     if (q->retry_at && q->retry_at < q->dev->wake_at) {
@@ -257,8 +257,8 @@ void tcpdev_qp_match(struct tcpdev_qp *q)
 {
     uint32_t done;
 
-    while (q->taken != q->arrived && q->recvs_taken != q->recvs_posted) {
-        complete_recv(q, &q->recvs[q->recvs_taken++ & (q->recvs_room - 1)], IBV_WC_SUCCESS,
+    while (q->taken != q->arrived && q->rq.taken != q->rq.posted) {
+        complete_recv(q, &q->rq.ring[q->rq.taken++ & (q->rq.room - 1)], IBV_WC_SUCCESS,
                       IBV_WC_RECV_RDMA_WITH_IMM, &q->arrivals[q->taken++ & (q->arrivals_room - 1)]);
     }
     done =
@@ -296,7 +296,7 @@ void tcpdev_qp_sent_here(struct tcpdev_qp *q, const struct tcpdev_frame *f)
 {
     struct tcpdev_arrival a = {.imm = f->imm, .len = f->off + f->len};
 
-    complete_recv(q, &q->recvs[q->recvs_taken++ & (q->recvs_room - 1)], IBV_WC_SUCCESS, IBV_WC_RECV,
+    complete_recv(q, &q->rq.ring[q->rq.taken++ & (q->rq.room - 1)], IBV_WC_SUCCESS, IBV_WC_RECV,
                   &a);
 }
 
@@ -316,8 +316,8 @@ static int init_attr_check(const struct ibv_qp_init_attr *a)
 
 static void qp_free(struct tcpdev_qp *q)
 {
-    free(q->sends);
-    free(q->recvs);
+    free(q->sq.ring);
+    free(q->rq.ring);
     free(q->arrivals);
     free(q);
 }
@@ -329,13 +329,13 @@ static struct tcpdev_qp *qp_alloc(const struct ibv_qp_init_attr *a)
     if (q == NULL) {
         return NULL;
     }
-    q->sends_max = a->cap.max_send_wr;
-    q->recvs_max = a->cap.max_recv_wr;
-    q->sends_room = power_of_two(a->cap.max_send_wr + 1);
-    q->recvs_room = power_of_two(a->cap.max_recv_wr + 1);
-    q->sends = calloc(q->sends_room, sizeof(*q->sends));
-    q->recvs = calloc(q->recvs_room, sizeof(*q->recvs));
-    if (q->sends == NULL || q->recvs == NULL) {
+    q->sq.max = a->cap.max_send_wr;
+    q->rq.max = a->cap.max_recv_wr;
+    q->sq.room = power_of_two(a->cap.max_send_wr + 1);
+    q->rq.room = power_of_two(a->cap.max_recv_wr + 1);
+    q->sq.ring = calloc(q->sq.room, sizeof(*q->sq.ring));
+    q->rq.ring = calloc(q->rq.room, sizeof(*q->rq.ring));
+    if (q->sq.ring == NULL || q->rq.ring == NULL) {
         qp_free(q);
         return NULL;
     }
@@ -409,10 +409,10 @@ static int peer_set(struct tcpdev_qp *q, const struct ibv_qp_attr *attr)
     if (!attr->ah_attr.is_global || gid[0] != 'r' || gid[1] != '2' || attr->ah_attr.dlid == 0) {
         return EINVAL; /* no address of such a device */
     }
-    q->peer = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(attr->ah_attr.dlid)};
-    memcpy(&q->peer.sin_addr, gid + 12, 4);
-    memcpy(q->peer_secret, gid + 2, TCPDEV_SECRET_SIZE);
-    q->peer_qpn = attr->dest_qp_num;
+    q->far.at = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(attr->ah_attr.dlid)};
+    memcpy(&q->far.at.sin_addr, gid + 12, 4);
+    memcpy(q->far.secret, gid + 2, TCPDEV_SECRET_SIZE);
+    q->far.qpn = attr->dest_qp_num;
     q->next_msn = attr->rq_psn & QPN_MASK;
     q->acked_msn = q->next_msn;
     q->next_off = 0;
@@ -442,15 +442,15 @@ static int move(struct tcpdev_qp *q, const struct ibv_qp_attr *attr)
     }
     if (to == IBV_QPS_RESET) {
         part(q);
-        q->posted = q->sent = q->done = q->sent_off = 0;
-        q->recvs_posted = q->recvs_taken = q->arrived = q->taken = 0;
+        q->sq.posted = q->sq.sent = q->sq.done = q->sent_off = 0;
+        q->rq.posted = q->rq.taken = q->arrived = q->taken = 0;
     } else if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) {
         q->access = attr->qp_access_flags;
     } else if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
         rc = peer_set(q, attr);
     } else if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) {
         budget_set(q, attr);
-        q->first_msn = (attr->sq_psn & QPN_MASK) - q->posted;
+        q->first_msn = (attr->sq_psn & QPN_MASK) - q->sq.posted;
     } else {
         rc = EINVAL;
     }
@@ -483,7 +483,7 @@ int tcpdev_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
     memset(init, 0, sizeof(*init));
     pthread_mutex_lock(&q->dev->lock);
     attr->qp_state = attr->cur_qp_state = q->base.state;
-    attr->dest_qp_num = q->peer_qpn;
+    attr->dest_qp_num = q->far.qpn;
     pthread_mutex_unlock(&q->dev->lock);
     return 0;
 }
@@ -530,23 +530,23 @@ int tcpdev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
     pthread_mutex_lock(&q->dev->lock);
     for (; wr && rc == 0; wr = rc ? wr : wr->next) {
-        struct tcpdev_send *w = &q->sends[q->posted & (q->sends_room - 1)];
+        struct tcpdev_send *w = &q->sq.ring[q->sq.posted & (q->sq.room - 1)];
 
         rc = q->base.state != IBV_QPS_RTS && q->base.state != IBV_QPS_ERR ? EINVAL
-             : q->posted - q->done >= q->sends_max                        ? ENOMEM
+             : q->sq.posted - q->sq.done >= q->sq.max                     ? ENOMEM
                                                                           : send_copy(q, wr, w);
         if (rc != 0) {
             break;
         }
-        if (q->done == q->posted) {
+        if (q->sq.done == q->sq.posted) {
             q->since = tcpdev_now();
         }
-        q->posted++;
+        q->sq.posted++;
     }
     *bad = wr;
     if (q->base.state == IBV_QPS_ERR) {
         flush(q, IBV_WC_WR_FLUSH_ERR);
-    } else if (q->done != q->posted) {
+    } else if (q->sq.done != q->sq.posted) {
         tcpdev_qp_active(q, true);
         tcpdev_qp_ready(q);
     }
@@ -561,11 +561,11 @@ int tcpdev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 
     pthread_mutex_lock(&q->dev->lock);
     for (; wr; wr = wr->next) {
-        struct tcpdev_recv *r = &q->recvs[q->recvs_posted & (q->recvs_room - 1)];
+        struct tcpdev_recv *r = &q->rq.ring[q->rq.posted & (q->rq.room - 1)];
 
-        rc = q->base.state == IBV_QPS_RESET || wr->num_sge > 1  ? EINVAL
-             : q->recvs_posted - q->recvs_taken >= q->recvs_max ? ENOMEM
-                                                                : 0;
+        rc = q->base.state == IBV_QPS_RESET || wr->num_sge > 1 ? EINVAL
+             : q->rq.posted - q->rq.taken >= q->rq.max         ? ENOMEM
+                                                               : 0;
         if (rc != 0) {
             break;
         }
@@ -575,7 +575,7 @@ int tcpdev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
             r->len = wr->sg_list->length;
             r->lkey = wr->sg_list->lkey;
         }
-        q->recvs_posted++;
+        q->rq.posted++;
     }
     *bad = wr;
     if (q->base.state == IBV_QPS_ERR) {

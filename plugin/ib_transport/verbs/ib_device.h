@@ -54,7 +54,9 @@ struct ib_nic {
     int numa_node;   /* -1 unknown */
     uint64_t guid;   /* host order */
     int speed_mbps;
-    int hca_rail, hca_plane; /* from NCCL_IB_HCA, -1 */
+    struct {
+        int rail, plane;
+    } hca;    /* from NCCL_IB_HCA, -1 */
     int rail; /* from NCCL_IB_HCA, else trailing number of the name if the host's NICs all have
                  distinct ones, else index */
     int max_qp_wr, max_cqe, max_sge;

@@ -118,9 +118,9 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
         c->nic.speed_mbps = v->last_resort(device->ctx);
         c->nic.ptr_support = IB_PTR_HOST;
     }
-    c->nic.hca_rail = rail;
+    c->nic.hca.rail = rail;
     entry = device->last ? -1 : ib_hca_rank(&o->filter, device->dev_name, port);
-    c->nic.hca_plane = entry >= 0 && !o->filter.exclude ? o->filter.entry[entry].plane : -1;
+    c->nic.hca.plane = entry >= 0 && !o->filter.exclude ? o->filter.entry[entry].plane : -1;
     c->active = attr.state == IBV_PORT_ACTIVE;
     c->unread = rc != 0;
     if (port == 1) {
@@ -322,7 +322,7 @@ static void nics_fill(struct opening *o)
         int rc;
         *nic = c->nic;
         nic->index = i;
-        nic->rail = nic->hca_rail >= 0 ? nic->hca_rail
+        nic->rail = nic->hca.rail >= 0 ? nic->hca.rail
                     : named            ? ib_name_trailing_number(nic->dev_name)
                                        : i;
         if (!c->active && guess > 0) {

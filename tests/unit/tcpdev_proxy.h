@@ -2,14 +2,17 @@
 #ifndef TCPDEV_PROXY_H
 #define TCPDEV_PROXY_H
 
+#include <netinet/tcp.h>
+
 #include "tests/unit/tcpdev_rig.h"
 
 struct proxy {
     pthread_t thread;
     int listen_fd;
     uint16_t port;
-    _Atomic int stop, cut, stall, garble; /* orders; cut: each connection, once; garble: a byte of
-                                             what the listener answers, which is heads alone */
+    _Atomic int stop, cut, stall, garble,
+        pieces; /* orders; cut: each connection, once; garble: a byte of
+           what the listener answers, which is heads alone */
     _Atomic int carried, cuts, garbled;
     _Atomic uint64_t bytes;
 };
@@ -18,8 +21,9 @@ static int proxy_connect(uint16_t port)
 {
     struct sockaddr_in a = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (connect(fd, (struct sockaddr *)&a, sizeof(a)) != 0) {
         close(fd);
         return -1;
@@ -61,7 +65,9 @@ static void proxy_carry(struct proxy *p, int a, int b)
             }
             p->bytes += (uint64_t)n;
             while (put < n) {
-                ssize_t m = send(f[!i].fd, buf + put, (size_t)(n - put), MSG_NOSIGNAL);
+                size_t most =
+                    p->pieces && n - put > p->pieces ? (size_t)p->pieces : (size_t)(n - put);
+                ssize_t m = send(f[!i].fd, buf + put, most, MSG_NOSIGNAL);
 
                 if (m <= 0) {
                     return;

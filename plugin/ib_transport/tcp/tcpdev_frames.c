@@ -347,7 +347,7 @@ static void place_refuse(struct tcpdev_stream *s, struct tcpdev_qp *q)
  * Looked at for each piece: between two of them the queue pair may have gone to ERR, and the key
  * away.
  */
-void *tcpdev_take_place(struct tcpdev_stream *s, uint32_t len)
+uint8_t *tcpdev_take_place(struct tcpdev_stream *s)
 {
     const struct tcpdev_frame *f = &s->frame;
     struct tcpdev_qp *q = s->frame_refused ? NULL : s->dialled ? asked(s, f) : receiver_of(s, f);

@@ -22,16 +22,17 @@
 #include "tcpdev.h"
 #include "tcpdev_frame.h"
 
-#define TCPDEV_INLINE  64
-#define TCPDEV_MAX_WR  16384
-#define TCPDEV_MAX_CQE (1 << 20)
-#define TCPDEV_MAX_QP  65536
-#define TCPDEV_MAX_MR  (1 << 20)
-#define TCPDEV_BUCKETS 4096
-#define TCPDEV_VENDOR  0x546350u /* vendor_err of what this device completes with an error */
-#define TCPDEV_TX_ROOM (4 * (TCPDEV_CHUNK + TCPDEV_FRAME_SIZE))
-#define TCPDEV_RX_ROOM (64 << 10)
-#define TCPDEV_URGENT  512 /* a message up to this size goes before the chunks of larger ones */
+#define TCPDEV_INLINE    64
+#define TCPDEV_MAX_WR    16384
+#define TCPDEV_MAX_CQE   (1 << 20)
+#define TCPDEV_MAX_QP    65536
+#define TCPDEV_MAX_MR    (1 << 20)
+#define TCPDEV_BUCKETS   4096
+#define TCPDEV_VENDOR    0x546350u /* vendor_err of what this device completes with an error */
+#define TCPDEV_TX_ROOM   (4 * (TCPDEV_CHUNK + TCPDEV_FRAME_SIZE))
+#define TCPDEV_RX_ROOM   (64 << 10)
+#define TCPDEV_REDIAL_NS 20000000ull /* behind a stream that broke */
+#define TCPDEV_URGENT    512 /* a message up to this size goes before the chunks of larger ones */
 
 struct tcpdev;
 struct tcpdev_stream;
@@ -238,9 +239,23 @@ bool tcpdev_fill(struct tcpdev_stream *s, uint64_t now);
 /* A frame's head has come. NULL; or what is wrong, and the stream ends. */
 const char *tcpdev_take(struct tcpdev_stream *s, const struct tcpdev_frame *f);
 /* Where the next payload bytes of the frame go; NULL: nowhere, they are dropped. */
-void *tcpdev_take_place(struct tcpdev_stream *s, uint32_t len);
+uint8_t *tcpdev_take_place(struct tcpdev_stream *s);
 /* All payload of the frame is there. */
 const char *tcpdev_take_end(struct tcpdev_stream *s);
+
+/* tcpdev_stream.c; the engine's thread alone. */
+/* A stream over @fd, which it has from here on; NULL: it could not be, and @fd is closed. */
+struct tcpdev_stream *tcpdev_stream_new(struct tcpdev *d, int fd, bool dialled);
+/* The one writer of its state; whether the move is legal. */
+bool tcpdev_stream_move(struct tcpdev_stream *s, enum tcpdev_stream_state to, const char *why);
+/* It is DEAD: what it carried goes over another. */
+void tcpdev_stream_fail(struct tcpdev_stream *s, const char *why);
+/* Frees those that are DEAD; @all: each. */
+void tcpdev_streams_reap(struct tcpdev *d, bool all);
+void tcpdev_stream_hello(struct tcpdev_stream *s);
+/* What has come; what is to go. */
+void tcpdev_stream_read(struct tcpdev_stream *s);
+void tcpdev_stream_work(struct tcpdev_stream *s);
 
 /* tcpdev_engine.c */
 int tcpdev_engine_start(struct tcpdev *d);

@@ -185,10 +185,68 @@ START_TEST(another_listener_gets_nothing)
 }
 END_TEST
 
+#define LINES 512 /* of 128 bytes: a chunk */
+#define WORDS (LINES * 16)
+
+static _Atomic int reader_stop;
+static _Atomic uint64_t reader_saw, reader_wrong;
+
+/* As who polls for an acknowledgement, or for the flag that ends a line: a word is whole, and what
+ * stands before a flag is as new. Numbers grow, and all bytes of one are alike. */
+static void *reader(void *arg)
+{
+    const uint64_t *w = arg, ones = 0x0101010101010101;
+
+    while (!reader_stop) {
+        for (int line = 0; line < LINES; line++) {
+            uint64_t flag = __atomic_load_n(&w[16 * line + 15], __ATOMIC_ACQUIRE);
+
+            reader_wrong += flag != (flag & 0xff) * ones;
+            for (int i = 0; i < 15; i++) {
+                reader_wrong += __atomic_load_n(&w[16 * line + i], __ATOMIC_ACQUIRE) < flag;
+            }
+            reader_saw += flag != 0;
+        }
+    }
+    return NULL;
+}
+
+/* i: bytes that come at a time; 0: as they come */
+START_TEST(a_poller_sees_whole_words_in_order)
+{
+    static const int pieces[] = {0, 5, 1003};
+    uint64_t *src, *dst;
+    pthread_t t;
+
+    begin();
+    proxy.pieces = pieces[_i];
+    src = (uint64_t *)from;
+    dst = (uint64_t *)to;
+    reader_stop = 0;
+    reader_saw = reader_wrong = 0;
+    ck_assert_int_eq(pthread_create(&t, NULL, reader, dst), 0);
+    for (uint64_t k = 1; k < 250; k++) {
+        for (int i = 0; i < WORDS; i++) {
+            src[i] = k * 0x0101010101010101;
+        }
+        ck_assert_int_eq(rig_post(0, IBV_WR_RDMA_WRITE, k, src, 8 * WORDS, from_mr->lkey, dst,
+                                  to_mr->rkey, IBV_SEND_SIGNALED),
+                         0);
+        ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    }
+    reader_stop = 1;
+    pthread_join(t, NULL);
+    ck_assert_uint_gt(reader_saw, 0);
+    ck_assert_uint_eq(reader_wrong, 0);
+    end();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, all_arrives_once, 0, 3);
     tcase_add_test(t, silence_has_an_end);
+    tcase_add_loop_test(t, a_poller_sees_whole_words_in_order, 0, 3);
     tcase_add_loop_test(t, strangers_are_not_let_in, 0, 4);
     tcase_add_test(t, another_listener_gets_nothing);
 }

@@ -1,0 +1,434 @@
+/*
+ * A stream of the TCP device: hellos, bytes in and out. What the frames mean is in tcpdev_frames.c.
+ */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/r2_log.h"
+#include "tcpdev_int.h"
+
+#define IN_PER_TURN  (512u << 10) /* bytes of one stream: the others want their turn too */
+#define OUT_MAX      (8u << 20)   /* bytes that wait to be written; no request is read above half */
+#define USER_TIMEOUT 10000        /* ms: TCP gives up data that is not acknowledged */
+#define NOT_SENT_MOST                                                                              \
+    (128 << 10) /* bytes that TCP holds and has not sent: a small message waits                    \
+                   behind no more */
+/* --- streams --- */
+
+struct tcpdev_stream *tcpdev_stream_new(struct tcpdev *d, int fd, bool dialled)
+{
+    struct tcpdev_stream *s = malloc(sizeof(*s));
+    struct epoll_event e = {.events = EPOLLIN | (dialled ? EPOLLOUT : 0), .data.ptr = s};
+    int one = 1, user_timeout = USER_TIMEOUT, most = NOT_SENT_MOST;
+
+    if (s == NULL || epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, fd, &e) != 0) {
+        free(s);
+        close(fd);
+        return NULL;
+    }
+    memset(s, 0, offsetof(struct tcpdev_stream, in));
+    s->in_head = s->in_tail = 0;
+    s->in_frame = false;
+    s->frame_left = 0;
+    s->ready[0] = s->ready[1] = s->acks = NULL;
+    s->ready_end[0] = &s->ready[0];
+    s->ready_end[1] = &s->ready[1];
+    s->acks_end = &s->acks;
+    s->dev = d;
+    s->fd = fd;
+    s->dialled = dialled;
+    s->wants_out = dialled;
+    s->since = tcpdev_now();
+    s->state = dialled ? TCPDEV_CONNECTING : TCPDEV_HELLO;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof(user_timeout));
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof(most));
+    s->next = d->streams;
+    d->streams = s;
+    return s;
+}
+
+/* Row: from, column: to. */
+static const bool legal[TCPDEV_STREAM_STATES][TCPDEV_STREAM_STATES] = {
+    [TCPDEV_CONNECTING] = {[TCPDEV_HELLO] = 1, [TCPDEV_DEAD] = 1},
+    [TCPDEV_HELLO] = {[TCPDEV_PROOF] = 1, [TCPDEV_UP] = 1, [TCPDEV_DEAD] = 1},
+    [TCPDEV_PROOF] = {[TCPDEV_UP] = 1, [TCPDEV_DEAD] = 1},
+    [TCPDEV_UP] = {[TCPDEV_DEAD] = 1},
+};
+
+static const char *const state_names[TCPDEV_STREAM_STATES] = {
+    [TCPDEV_CONNECTING] = "connecting",
+    [TCPDEV_HELLO] = "hello",
+    [TCPDEV_PROOF] = "proof",
+    [TCPDEV_UP] = "up",
+    [TCPDEV_DEAD] = "dead",
+};
+
+bool tcpdev_stream_move(struct tcpdev_stream *s, enum tcpdev_stream_state to, const char *why)
+{
+    if (!legal[s->state][to]) {
+        return false;
+    }
+    R2_TRACE("TCP stream %d %s: %s -> %s: %s", s->fd, s->dialled ? "dialled" : "accepted",
+             state_names[s->state], state_names[to], why);
+    s->state = to;
+    return true;
+}
+
+static void listen_to(struct tcpdev_stream *s)
+{
+    bool out = tcpdev_stream_waiting(s) > 0 || s->state == TCPDEV_CONNECTING;
+    bool in = s->dialled || tcpdev_stream_waiting(s) < OUT_MAX / 2;
+    struct epoll_event e = {.events = (in ? EPOLLIN : 0) | (out ? EPOLLOUT : 0), .data.ptr = s};
+
+    if (s->wants_out != out || !in) {
+        s->wants_out = out;
+        epoll_ctl(s->dev->epoll_fd, EPOLL_CTL_MOD, s->fd, &e);
+    }
+}
+
+uint8_t *tcpdev_stream_put(struct tcpdev_stream *s, const struct tcpdev_frame *f)
+{
+    size_t len = TCPDEV_FRAME_SIZE + tcpdev_frame_payload(f), used = tcpdev_stream_waiting(s);
+    uint8_t *at;
+
+    if (s->out_tail + len > s->out_room && used + len <= s->out_room) {
+        memmove(s->out, s->out + s->out_head, used);
+        s->out_head = 0;
+        s->out_tail = used;
+    } else if (s->out_tail + len > s->out_room) {
+        size_t room = s->out_room ? 2 * s->out_room : 2 * TCPDEV_TX_ROOM;
+        uint8_t *bigger = used + len <= OUT_MAX ? malloc(room) : NULL;
+
+        if (bigger == NULL) {
+            return NULL;
+        }
+        if (used) {
+            memcpy(bigger, s->out + s->out_head, used);
+        }
+        free(s->out);
+        s->out = bigger;
+        s->out_room = room;
+        s->out_head = 0;
+        s->out_tail = used;
+    }
+    at = s->out + s->out_tail;
+    tcpdev_frame_pack(f, s->dialled ? s->keys.requests : s->keys.answers, s->sent++, at);
+    s->out_tail += len;
+    return at + TCPDEV_FRAME_SIZE;
+}
+
+/* Bytes of a hello, which have no frame. */
+static void put_bytes(struct tcpdev_stream *s, const void *bytes, size_t len)
+{
+    if (s->out == NULL) {
+        s->out_room = 2 * TCPDEV_TX_ROOM;
+        s->out = malloc(s->out_room);
+    }
+    if (s->out == NULL || s->out_tail + len > s->out_room) {
+        tcpdev_stream_fail(s, "out of memory");
+        return;
+    }
+    memcpy(s->out + s->out_tail, bytes, len);
+    s->out_tail += len;
+}
+
+/* Queue pairs that it carried: what is out goes again, over another; what it asked is not answered.
+ */
+static void stream_part(struct tcpdev_stream *s)
+{
+    struct tcpdev *d = s->dev;
+    uint64_t now = tcpdev_now();
+
+    for (int i = 0; i < TCPDEV_BUCKETS; i++) {
+        for (struct tcpdev_qp *q = d->qps[i]; q; q = q->next_hash) {
+            if (q->stream == s) {
+                tcpdev_qp_rewind(q, now, TCPDEV_REDIAL_NS);
+            }
+            if (q->asker == s) {
+                tcpdev_qp_asker(q, NULL);
+            }
+        }
+    }
+}
+
+void tcpdev_stream_fail(struct tcpdev_stream *s, const char *why)
+{
+    if (s->state == TCPDEV_DEAD) {
+        return;
+    }
+    if (!s->dialled && s->state != TCPDEV_UP) {
+        s->dev->count.strangers++;
+    }
+    tcpdev_stream_move(s, TCPDEV_DEAD, why);
+    pthread_mutex_lock(&s->dev->lock);
+    stream_part(s);
+    pthread_mutex_unlock(&s->dev->lock);
+    close(s->fd);
+    s->fd = -1;
+}
+
+void tcpdev_streams_reap(struct tcpdev *d, bool all)
+{
+    struct tcpdev_stream **at = &d->streams;
+
+    while (*at) {
+        struct tcpdev_stream *s = *at;
+
+        if (all) {
+            tcpdev_stream_fail(s, "the device is closed");
+        }
+        if (s->state != TCPDEV_DEAD) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        free(s->out);
+        free(s);
+    }
+}
+
+/* --- hellos --- */
+
+void tcpdev_stream_hello(struct tcpdev_stream *s)
+{
+    uint8_t nonce[16];
+
+    if (getrandom(nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce)) {
+        tcpdev_stream_fail(s, "no random numbers");
+        return;
+    }
+    tcpdev_hello_pack(nonce, s->hello);
+    put_bytes(s, s->hello, sizeof(s->hello));
+}
+
+static const uint8_t *in_take(struct tcpdev_stream *s, size_t len)
+{
+    const uint8_t *at = s->in + s->in_head;
+
+    if (s->in_tail - s->in_head < len) {
+        return NULL;
+    }
+    s->in_head += len;
+    return at;
+}
+
+/* Dialler: hello and proof of the listener; then ours. */
+static const char *on_hello_of_listener(struct tcpdev_stream *s, const uint8_t *at)
+{
+    uint8_t proof[TCPDEV_PROOF_SIZE];
+
+    tcpdev_keys_derive(s->secret, s->hello, at, &s->keys);
+    if (!tcpdev_proof_is_right(s->keys.proof_of_listener, at + TCPDEV_HELLO_SIZE)) {
+        return "it does not know the secret of the peer";
+    }
+    tcpdev_proof_pack(s->keys.proof_of_dialler, proof);
+    put_bytes(s, proof, sizeof(proof));
+    tcpdev_stream_move(s, TCPDEV_UP, "both have proved the secret");
+    return NULL;
+}
+
+static const char *on_hello_of_dialler(struct tcpdev_stream *s, const uint8_t *at)
+{
+    uint8_t proof[TCPDEV_PROOF_SIZE];
+
+    tcpdev_stream_hello(s);
+    tcpdev_keys_derive(s->dev->params.secret, at, s->hello, &s->keys);
+    tcpdev_proof_pack(s->keys.proof_of_listener, proof);
+    put_bytes(s, proof, sizeof(proof));
+    tcpdev_stream_move(s, TCPDEV_PROOF, "it has said hello");
+    return NULL;
+}
+
+/* Moves on by what is in the buffer; whether there may be more to do. */
+static bool greet(struct tcpdev_stream *s, const char **why)
+{
+    const uint8_t *at;
+
+    if (s->state == TCPDEV_PROOF) {
+        at = in_take(s, TCPDEV_PROOF_SIZE);
+        if (at && !tcpdev_proof_is_right(s->keys.proof_of_dialler, at)) {
+            *why = "it does not know our secret";
+        } else if (at) {
+            tcpdev_stream_move(s, TCPDEV_UP, "both have proved the secret");
+        }
+        return at != NULL;
+    }
+    at = in_take(s, s->dialled ? TCPDEV_HELLO_SIZE + TCPDEV_PROOF_SIZE : TCPDEV_HELLO_SIZE);
+    if (at == NULL) {
+        return false;
+    }
+    *why = tcpdev_hello_check(at);
+    if (*why == NULL) {
+        *why = s->dialled ? on_hello_of_listener(s, at) : on_hello_of_dialler(s, at);
+    }
+    return true;
+}
+
+/* --- in --- */
+
+/*
+ * As a NIC writes: bytes in the order of their addresses, and each aligned word of 8 at once. Who
+ * polls memory for an acknowledgement, a CTS or the flag of a line (NCCL's LL and LL128 protocols)
+ * finds what stands before it, and never half a word; memcpy() and the kernel's copies promise
+ * neither. Release: for processors that reorder stores.
+ */
+static void copy_in_order(uint8_t *to, const uint8_t *from, size_t n)
+{
+    uint64_t word;
+
+    for (; n > 0 && ((uintptr_t)to & 7) != 0; n--) {
+        __atomic_store_n(to++, *from++, __ATOMIC_RELEASE);
+    }
+    for (; n >= sizeof(word); n -= sizeof(word), to += sizeof(word), from += sizeof(word)) {
+        memcpy(&word, from, sizeof(word));
+        __atomic_store_n((uint64_t *)to, word, __ATOMIC_RELEASE);
+    }
+    for (; n > 0; n--) {
+        __atomic_store_n(to++, *from++, __ATOMIC_RELEASE);
+    }
+}
+
+/* Payload that lies in the buffer, but for a word that is not whole yet. Lock held. False: the rest
+ * has to come first. */
+static bool payload_take(struct tcpdev_stream *s)
+{
+    size_t have = s->in_tail - s->in_head;
+    uint32_t n = have < s->frame_left ? (uint32_t)have : s->frame_left;
+    uint8_t *to = s->frame_left ? tcpdev_take_place(s) : NULL;
+
+    if (to && n < s->frame_left) {
+        uint32_t over = (uint32_t)((uintptr_t)(to + n) & 7);
+
+        n = over < n ? n - over : 0;
+    }
+    if (to) {
+        copy_in_order(to, s->in + s->in_head, n);
+    }
+    s->in_head += n;
+    s->frame_got += n;
+    s->frame_left -= n;
+    return s->frame_left == 0;
+}
+
+/* Frames that are whole, and the begin of one that is not. */
+static const char *frames_take(struct tcpdev_stream *s)
+{
+    const char *why = NULL;
+
+    pthread_mutex_lock(&s->dev->lock);
+    while (why == NULL) {
+        struct tcpdev_frame f;
+        const uint8_t *at;
+
+        if (s->in_frame) {
+            if (!payload_take(s)) {
+                break;
+            }
+            s->in_frame = false;
+            why = tcpdev_take_end(s);
+            continue;
+        }
+        at = in_take(s, TCPDEV_FRAME_SIZE);
+        if (at == NULL) {
+            break;
+        }
+        why =
+            tcpdev_frame_parse(at, s->dialled ? s->keys.answers : s->keys.requests, s->taken++, &f);
+        if (why == NULL) {
+            why = tcpdev_take(s, &f);
+            s->in_frame = true;
+        }
+    }
+    pthread_mutex_unlock(&s->dev->lock);
+    return why;
+}
+
+static ssize_t some_read(struct tcpdev_stream *s)
+{
+    ssize_t n;
+
+    if (s->in_head == s->in_tail) {
+        s->in_head = s->in_tail = 0;
+    } else if (s->in_head) {
+        memmove(s->in, s->in + s->in_head, s->in_tail - s->in_head);
+        s->in_tail -= s->in_head;
+        s->in_head = 0;
+    }
+    n = recv(s->fd, s->in + s->in_tail, sizeof(s->in) - s->in_tail, 0);
+    s->in_tail += n > 0 ? (size_t)n : 0;
+    return n;
+}
+
+void tcpdev_stream_read(struct tcpdev_stream *s)
+{
+    const char *why = NULL;
+    size_t got = 0;
+
+    while (got < IN_PER_TURN && s->state != TCPDEV_DEAD && why == NULL) {
+        ssize_t n = some_read(s);
+
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0 && errno == EAGAIN) {
+            break;
+        }
+        if (n <= 0) {
+            why = n == 0 ? "closed by the peer" : strerror(errno);
+            break;
+        }
+        got += (size_t)n;
+        while (why == NULL && s->state != TCPDEV_UP && s->state != TCPDEV_DEAD && greet(s, &why)) {
+        }
+        if (why == NULL && s->state == TCPDEV_UP) {
+            why = frames_take(s);
+        }
+    }
+    if (why) {
+        tcpdev_stream_fail(s, why);
+    }
+}
+
+/* --- out --- */
+
+static void stream_write(struct tcpdev_stream *s)
+{
+    while (s->state != TCPDEV_DEAD && tcpdev_stream_waiting(s) > 0) {
+        ssize_t n = send(s->fd, s->out + s->out_head, tcpdev_stream_waiting(s), MSG_NOSIGNAL);
+
+        if (n > 0) {
+            s->out_head += (size_t)n;
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR) {
+            tcpdev_stream_fail(s, strerror(errno));
+        }
+    }
+    if (s->out_head == s->out_tail) {
+        s->out_head = s->out_tail = 0;
+    }
+}
+
+/* Fills and writes until there is nothing to fill or the socket takes no more. */
+void tcpdev_stream_work(struct tcpdev_stream *s)
+{
+    bool more = s->state == TCPDEV_UP;
+
+    stream_write(s);
+    while (more && s->state == TCPDEV_UP && tcpdev_stream_waiting(s) < TCPDEV_CHUNK) {
+        pthread_mutex_lock(&s->dev->lock);
+        more = tcpdev_fill(s, tcpdev_now());
+        pthread_mutex_unlock(&s->dev->lock);
+        stream_write(s);
+    }
+    if (s->state != TCPDEV_DEAD) {
+        listen_to(s);
+    }
+}

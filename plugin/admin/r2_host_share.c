@@ -81,7 +81,7 @@ static void post(struct r2_inst *inst, enum r2_host_registry_kind kind, int nic,
 
     if (remote) {
         e.lid = remote->lid;
-        memcpy(e.gid, remote->gid, sizeof(e.gid));
+        ib_nic_gid_show(n, remote->gid, e.gid);
     }
     r2_host_registry_post(inst->share.registry, &e);
 }

@@ -242,7 +242,9 @@ static void way_settle(const struct ib_conn *l, struct ib_path *p, const struct 
     const struct ib_ways *ways = l->nics->ways;
 
     p->udp_port = 0;
-    if (local->link_layer == IBV_LINK_LAYER_ETHERNET) {
+    if (l->nics->nic[p->nic].last) {
+        p->way = 0; /* TCP has its own ports */
+    } else if (local->link_layer == IBV_LINK_LAYER_ETHERNET) {
         p->way = (uint8_t)ib_way_fold(ways, p->way, local->gid, peer->gid);
         p->udp_port = ib_way_udp_port(ib_way_label(ways, p->way, local->gid, peer->gid));
     }

@@ -39,7 +39,7 @@ struct r2_event_nic r2_report_nic_of(const struct r2_report *r, int nic)
     out.port = n->port;
     out.lid = addr.lid;
     out.rail = n->rail;
-    memcpy(out.gid, addr.gid, sizeof(out.gid));
+    ib_nic_gid_show(n, addr.gid, out.gid);
     return out;
 }
 

@@ -291,7 +291,7 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
         drain_notes(r->inst, i, out);
     }
     out->lid = id.lid;
-    memcpy(out->gid, id.gid, sizeof(out->gid));
+    memcpy(out->gid, id.gid, sizeof(out->gid)); /* as it may be shown */
     r2_latency_read_nic(r->inst, i, out->sends);
 }
 

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/r2_config.h"
 #include "ib_verbs.h"
@@ -89,7 +90,9 @@ struct ib_nic {
                                     count, orders nothing */
 };
 
-#define IB_LAST_RAIL 0x7f00 /* of NICs of last resort: they reach each other and no others */
+#define IB_LAST_SECRET      2 /* where it lies in the GID of a NIC of last resort, and its bytes */
+#define IB_LAST_SECRET_SIZE 10
+#define IB_LAST_RAIL        0x7f00 /* of NICs of last resort: they reach each other and no others */
 
 #define IB_PTR_HOST   1
 #define IB_PTR_CUDA   2
@@ -157,6 +160,16 @@ int ib_nics_open(struct ib_nics *nics, const struct ib_verbs *v, const struct r2
 /* Closes everything; errors of dead devices are ignored. For simulation and tests: the product
  * keeps its devices. */
 void ib_nics_close(struct ib_nics *nics);
+
+/* @gid, of @nic or of one that it reaches, as it may be shown and told: that of a NIC of last
+ * resort has a secret in it (docs/last-resort.md), which is left out. */
+static inline void ib_nic_gid_show(const struct ib_nic *nic, const uint8_t gid[16], uint8_t out[16])
+{
+    memcpy(out, gid, 16);
+    if (nic->last) {
+        memset(out + IB_LAST_SECRET, 0, IB_LAST_SECRET_SIZE);
+    }
+}
 
 enum ib_nic_state ib_nic_state_get(const struct ib_nic *nic);
 

@@ -43,7 +43,7 @@ static void about_nic(struct r2_inst *inst, int nic, struct probe_report *w)
     w->subject = r2_subject_nic(inst, nic);
     name_it(w, inst->self.host, inst->nics.nic[nic].name);
     ib_nic_addr_get(&inst->nics, nic, &addr);
-    memcpy(w->gid, addr.gid, sizeof(w->gid));
+    ib_nic_gid_show(&inst->nics.nic[nic], addr.gid, w->gid);
 }
 
 /* The report's blame is from the view of its subject. 0: the subject is not known by name. */
@@ -67,7 +67,7 @@ static int make_report(struct r2_inst *inst, const struct r2_case *k, enum probe
         }
         w->subject = r2_subject_remote(pair);
         name_it(w, k->peer->host, pair->far.name);
-        memcpy(w->gid, pair->far.addr.port.gid, sizeof(w->gid));
+        ib_nic_gid_show(&inst->nics.nic[pair->nic], pair->far.addr.port.gid, w->gid);
         return 1;
     case PROBE_BLAME_PATH:
         w->blame = PROBE_BLAME_PATH;

@@ -139,7 +139,7 @@ static void wish_fold(struct r2_pair *pair)
     struct ib_addr here;
 
     ib_nic_addr_get(&pair->inst->nics, pair->nic, &here);
-    if (here.link_layer != IBV_LINK_LAYER_ETHERNET) {
+    if (here.link_layer != IBV_LINK_LAYER_ETHERNET || pair->inst->nics.nic[pair->nic].last) {
         pair->ways.n = 1;
         return;
     }

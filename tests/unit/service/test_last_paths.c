@@ -81,11 +81,28 @@ START_TEST(it_carries_where_it_is_alone)
 }
 END_TEST
 
+/* i: of last resort or not */
+START_TEST(its_gid_is_shown_without_the_secret)
+{
+    struct ib_nic nic = {.last = _i == 0};
+    uint8_t gid[16], out[16];
+
+    for (int i = 0; i < 16; i++) {
+        gid[i] = (uint8_t)(i + 1);
+    }
+    ib_nic_gid_show(&nic, gid, out);
+    for (int i = 0; i < 16; i++) {
+        ck_assert_uint_eq(out[i], nic.last && i >= 2 && i < 12 ? 0 : gid[i]);
+    }
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, it_is_the_last, 0, 9);
     tcase_add_loop_test(t, both_need_one, 0, 3);
     tcase_add_test(t, it_crosses_no_rail);
+    tcase_add_loop_test(t, its_gid_is_shown_without_the_secret, 0, 2);
     tcase_add_loop_test(t, it_carries_where_it_is_alone, 0, 6);
 }
 

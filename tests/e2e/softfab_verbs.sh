@@ -55,12 +55,13 @@ watch '' '$f down send-error' --retry 3
 check "send-error: LOC_QP_OP_ERR after one time-out at most" A \
     'saw("wc"; "send LOC_QP_OP_ERR") and saw("wc"; "send RETRY_EXC_ERR") == false and fin("state").state == "ERR"'
 
-watch '' '$f down send-stuck && sleep 0.3 && $f up' --retry 7
+# What comes back in the middle is watched for longer: its command starts four processes, which takes a second where the machine is busy.
+watch '' '$f down send-stuck && sleep 0.3 && $f up' --retry 7 --observe 4000ms
 check "send-stuck: no completion, no event but the port's, RTS after up" A \
     'any($l[]; .seen == "wc") == false and saw("event"; "PORT_ACTIVE") and fin("state") == {end: "state", query_qp: "ok", state: "RTS", send_outstanding: 8, recv_outstanding: 16}'
 check "send-stuck: ERR flushes what was outstanding" A 'fin("fence") | .send_flushed == 8 and .recv_flushed == 16 and .again == ""'
 
-watch 'retry7-forever' '$f blackhole && sleep 0.5 && $f up' --retry 7
+watch 'retry7-forever' '$f blackhole && sleep 0.5 && $f up' --retry 7 --observe 4000ms
 check "retry7-forever: an outage of many retries is survived" A \
     'any($l[]; .seen == "wc") == false and fin("state").state == "RTS" and any($l[]; .flow == "send" and .gap_ms > 400 and .last_ok_ms > 800)'
 watch '' '$f blackhole && sleep 0.5 && $f up' --retry 7

@@ -238,7 +238,7 @@ case_blackhole() {
         bad "blackhole" "no life went down"
         return
     fi
-    is "blackhole: the port is up, the NIC is avoided" hole.json '.jobs[0].processes[0].nics[] | select(.device == "fab1") | .port_state == "up" and (.state == "avoided" or .state == "partly") and .moved > 0 and (.why | test("stall|peer"))'
+    is "blackhole: the port is up, the NIC is avoided" hole.json '.jobs[0].processes[0].nics[] | select(.device == "fab1") | .port_state == "up" and (.state == "avoided" or .state == "partly") and .moved > 0 and (.trouble | test("stall|peer")) and (.why == .trouble or .why == .blamed)'
     jq -s . "$log/hole.json" "$log/hole1.json" >"$log/holes"
     is "blackhole: the stall is what the watchdog needs" holes 'map(.jobs[0].processes[0].stall_max_us) | max >= 15000'
     says "blackhole: check" hole.check.rc '^1$'

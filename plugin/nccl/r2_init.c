@@ -10,6 +10,7 @@
 #include "base/r2_rundir.h"
 #include "bounce/r2_cuda.h"
 #include "core/r2_inst.h"
+#include "ib_transport/tcp/tcpdev.h"
 #include "oob/oob_mpi_load.h"
 #include "r2_init_last.h"
 #include "r2_init_texts.h"
@@ -138,6 +139,7 @@ static void exit_notify(void)
 
     if (inst != NULL) {
         r2_inst_exit_notify(inst);
+        tcpdev_exit();
     }
 }
 

@@ -62,6 +62,13 @@ static int interface_pick(const struct r2_config *cfg, const struct ib_verbs *v,
     }
     avoid = data_netdevs(v);
     i = oob_ifsel_pick(list, n, spec, "AF_INET", avoid, why, why_len);
+    for (int k = 0; i >= 0 && avoid && avoid[k]; k++) {
+        if (strcmp(avoid[k], list[i].name) == 0) {
+            R2_WARN(
+                "last resort: %s is the interface of an RDMA port: it goes down with that; NCCL_R2_LAST_RESORT may name another",
+                list[i].name);
+        }
+    }
     free(avoid);
     if (i >= 0) {
         *out = list[i];

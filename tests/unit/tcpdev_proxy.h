@@ -10,10 +10,10 @@ struct proxy {
     pthread_t thread;
     int listen_fd;
     uint16_t port;
-    _Atomic int stop, cut, stall, garble,
+    _Atomic int stop, cut, stall, deaf, shared, garble,
         pieces; /* orders; cut: each connection, once; garble: a byte of
            what the listener answers, which is heads alone */
-    _Atomic int carried, cuts, garbled;
+    _Atomic int carried, cuts, garbled, dropped;
     _Atomic uint64_t bytes;
 };
 
@@ -43,6 +43,10 @@ static void proxy_carry(struct proxy *p, int a, int b)
 
             setsockopt(a, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
             setsockopt(b, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+            if (p->shared) { /* a child has them, too */
+                shutdown(a, SHUT_RDWR);
+                shutdown(b, SHUT_RDWR);
+            }
             p->cuts++;
             return;
         }
@@ -64,6 +68,10 @@ static void proxy_carry(struct proxy *p, int a, int b)
                 p->garbled++;
             }
             p->bytes += (uint64_t)n;
+            if (i == 1 && p->deaf) { /* what the listener answers is lost */
+                p->dropped += (int)n;
+                continue;
+            }
             while (put < n) {
                 size_t most =
                     p->pieces && n - put > p->pieces ? (size_t)p->pieces : (size_t)(n - put);

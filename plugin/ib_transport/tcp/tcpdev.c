@@ -22,6 +22,11 @@ static struct ib_verbs real;
 static struct tcpdev *devices[DEVICES_MAX];
 static int device_count;
 
+struct tcpdev *tcpdev_get(int i)
+{
+    return i < device_count ? devices[i] : NULL;
+}
+
 bool tcpdev_has(const struct ibv_context *ctx)
 {
     return ctx->ops.poll_cq == tcpdev_poll_cq;
@@ -469,8 +474,23 @@ static void describe(struct tcpdev *d, int number)
     d->ctx.ops.post_srq_recv = no_post_srq_recv;
 }
 
+/* A child has no thread of the device: it keeps no socket that peers could dial. */
+static void fork_child(void)
+{
+    for (int i = 0; i < device_count; i++) {
+        close(devices[i]->listen_fd);
+        devices[i]->listen_fd = -1;
+    }
+}
+
+static void fork_register(void)
+{
+    pthread_atfork(NULL, NULL, fork_child);
+}
+
 int tcpdev_add(struct ib_verbs *v, const struct tcpdev_params *params, char *why, size_t why_len)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct tcpdev *d = device_count < DEVICES_MAX ? calloc(1, sizeof(*d)) : NULL;
     int rc;
 
@@ -490,6 +510,7 @@ int tcpdev_add(struct ib_verbs *v, const struct tcpdev_params *params, char *why
         free(d);
         return rc;
     }
+    pthread_once(&once, fork_register);
     describe(d, device_count);
     if (device_count == 0) {
         real = *v;

@@ -36,4 +36,10 @@ struct tcpdev_params {
  */
 int tcpdev_add(struct ib_verbs *v, const struct tcpdev_params *params, char *why, size_t why_len);
 
+/*
+ * The process ends: memory that is registered is touched no more, since what runs behind this may
+ * take it away. Any thread; blocks for some ten microseconds.
+ */
+void tcpdev_exit(void);
+
 #endif

@@ -12,6 +12,7 @@
 #define EVENTS_MAX    64
 #define GREETING_NS   5000000000ull /* a stream that is not UP by then never is */
 #define TICK_NS       10000000ull   /* while something is out: retries and budgets are looked at */
+#define LISTEN_NS     100000000ull  /* behind an accept for which there was no descriptor */
 #define STRANGERS_MAX 64            /* accepted streams that have not proved the secret */
 /* --- dial and accept --- */
 
@@ -84,6 +85,14 @@ static void connect_done(struct tcpdev_stream *s)
     tcpdev_stream_hello(s);
 }
 
+/* Whether the listening socket is looked at. */
+static void listen_set(struct tcpdev *d, bool on)
+{
+    struct epoll_event e = {.events = on ? EPOLLIN : 0, .data.ptr = &d->listen_fd};
+
+    epoll_ctl(d->epoll_fd, EPOLL_CTL_MOD, d->listen_fd, &e);
+}
+
 static void accept_all(struct tcpdev *d)
 {
     int fd, strangers = 0;
@@ -98,6 +107,10 @@ static void accept_all(struct tcpdev *d)
         } else {
             tcpdev_stream_new(d, fd, false);
         }
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        listen_set(d, false); /* it would be readable for ever */
+        d->listen_at = tcpdev_now() + LISTEN_NS;
     }
 }
 
@@ -141,14 +154,14 @@ static bool has_greetings(const struct tcpdev *d)
 /* Milliseconds that it may wait; declares it asleep. Lock held. */
 static int may_wait(struct tcpdev *d, uint64_t now)
 {
-    uint64_t until = d->active || has_greetings(d) ? now + TICK_NS : UINT64_MAX;
+    uint64_t until = d->active || d->listen_at || has_greetings(d) ? now + TICK_NS : UINT64_MAX;
 
     if (d->orphans) {
         return 0;
     }
     for (const struct tcpdev_stream *s = d->streams; s; s = s->next) {
         if (s->state == TCPDEV_UP && tcpdev_stream_waiting(s) < TCPDEV_CHUNK &&
-            (s->acks || ((s->ready[0] || s->ready[1]) && d->wake_at == UINT64_MAX))) {
+            (s->acks || s->ready[0] || (s->ready[1] && !d->is_held))) {
             return 0;
         }
     }
@@ -187,8 +200,13 @@ static void *engine_run(void *arg)
         int wait, n;
 
         greetings_check(d, now);
+        if (d->listen_at && now >= d->listen_at) {
+            d->listen_at = 0;
+            listen_set(d, true);
+        }
         pthread_mutex_lock(&d->lock);
         d->wake_at = UINT64_MAX;
+        d->is_held = false;
         active_check(d, now);
         orphans_place(d);
         pthread_mutex_unlock(&d->lock);
@@ -240,4 +258,20 @@ void tcpdev_engine_stop(struct tcpdev *d)
         pthread_join(d->thread, NULL);
     }
     tcpdev_forget(d);
+}
+
+void tcpdev_exit(void)
+{
+    for (int i = 0; tcpdev_get(i); i++) {
+        struct tcpdev *d = tcpdev_get(i);
+
+        atomic_store_explicit(&d->stopping, true, memory_order_release);
+        pthread_mutex_lock(&d->lock);
+        for (int b = 0; b < TCPDEV_BUCKETS; b++) {
+            for (struct tcpdev_qp *q = d->qps[b]; q; q = q->next_hash) {
+                tcpdev_qp_fail(q, IBV_WC_WR_FLUSH_ERR);
+            }
+        }
+        pthread_mutex_unlock(&d->lock);
+    }
 }

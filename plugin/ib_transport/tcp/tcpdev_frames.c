@@ -14,12 +14,14 @@ static void acks_fill(struct tcpdev_stream *s)
         struct tcpdev_frame f = {
             .op = TCPDEV_ACK, .to = q->far.qpn, .from = q->base.qp_num, .msn = q->acked_msn - 1};
 
+        if (tcpdev_stream_put(s, &f) == NULL) {
+            return; /* it stays in the list */
+        }
         s->acks = q->next_ack;
         if (s->acks == NULL) {
             s->acks_end = &s->acks;
         }
         q->ack_due = false;
-        tcpdev_stream_put(s, &f);
     }
 }
 
@@ -89,17 +91,19 @@ static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t 
 /* Bytes that the rate has room for; more than any message without one. */
 static bool may_send(struct tcpdev *d, uint64_t now)
 {
-    double most = (double)TCPDEV_CHUNK * 2;
+    double most = (double)d->params.rate * 0.004; /* the engine may come late by so long */
 
     if (d->params.rate == 0) {
         return true;
     }
     d->tokens += (double)d->params.rate * (double)(now - d->tokens_at) / 1e9;
+    most = most > 2.0 * TCPDEV_CHUNK ? most : 2.0 * TCPDEV_CHUNK;
     d->tokens = d->tokens > most ? most : d->tokens;
     d->tokens_at = now;
     if (d->tokens > 0) {
         return true;
     }
+    d->is_held = true;
     now += (uint64_t)(-d->tokens * 1e9 / (double)d->params.rate) + 100000;
     d->wake_at = now < d->wake_at ? now : d->wake_at;
     return false;
@@ -130,7 +134,7 @@ bool tcpdev_fill(struct tcpdev_stream *s, uint64_t now)
     acks_fill(s);
     while (s->dialled &&
            tcpdev_stream_waiting(s) + TCPDEV_CHUNK + TCPDEV_FRAME_SIZE <= TCPDEV_TX_ROOM &&
-           (s->ready[0] || s->ready[1]) && may_send(s->dev, now)) {
+           (s->ready[0] || (s->ready[1] && may_send(s->dev, now)))) { /* small ones are not held */
         q = ready_take(s);
         if (!request_fill(s, q, now)) {
             tcpdev_qp_rewind(q, now, NOT_READY_NS);
@@ -175,7 +179,7 @@ static void on_nak(struct tcpdev_stream *s, const struct tcpdev_frame *f)
         return;
     }
     if (f->msn - q->first_msn != q->sq.done) {
-        tcpdev_qp_acked(q, f->msn - 1);
+        tcpdev_qp_acked(q, f->msn - 1, false);
     }
     tcpdev_qp_fail(q, status[f->imm]);
 }
@@ -188,7 +192,7 @@ static const char *answer_take(struct tcpdev_stream *s, const struct tcpdev_fram
     switch (f->op) {
     case TCPDEV_ACK:
         if (q) {
-            tcpdev_qp_acked(q, f->msn);
+            tcpdev_qp_acked(q, f->msn, false);
         }
         return NULL;
     case TCPDEV_NAK:
@@ -277,10 +281,13 @@ static void on_read(struct tcpdev_stream *s, struct tcpdev_qp *q, const struct t
     }
     to = tcpdev_stream_put(s, &answer);
     if (to == NULL) {
-        return; /* asked again when the time is over */
+        nak(s, f, TCPDEV_NAK_NOT_READY);
+        return;
     }
     memcpy(to, (const void *)(uintptr_t)f->addr, f->len);
-    q->acked_msn = ++q->next_msn;
+    if (f->msn == q->next_msn) { /* else it is asked again: its bytes were lost with a stream */
+        q->acked_msn = ++q->next_msn;
+    }
 }
 
 static const char *request_take(struct tcpdev_stream *s, const struct tcpdev_frame *f)
@@ -295,6 +302,10 @@ static const char *request_take(struct tcpdev_stream *s, const struct tcpdev_fra
         nak(s, f, TCPDEV_NAK_NOT_READY);
         return NULL;
     }
+    if (q->asker && s->serial < q->asker->serial) {
+        s->frame_refused = true; /* the peer has left this stream: what lies in it came again */
+        return NULL;
+    }
     if (q->asker != s) {
         tcpdev_qp_asker(q, s);
     }
@@ -304,7 +315,9 @@ static const char *request_take(struct tcpdev_stream *s, const struct tcpdev_fra
     }
     if (ahead != 0 || f->off != q->next_off) { /* again, or behind one that was refused */
         s->frame_refused = true;
-        if (ahead < 0 && (f->flags & TCPDEV_LAST)) {
+        if (ahead < 0 && f->op == TCPDEV_READ) {
+            on_read(s, q, f);
+        } else if (ahead < 0 && (f->flags & TCPDEV_LAST)) {
             tcpdev_qp_owe(q);
         }
         return NULL;
@@ -400,7 +413,7 @@ const char *tcpdev_take_end(struct tcpdev_stream *s)
     if (s->dialled) {
         q = f->op == TCPDEV_RESPONSE ? asked(s, f) : NULL;
         if (q) {
-            tcpdev_qp_acked(q, f->msn);
+            tcpdev_qp_acked(q, f->msn, true);
         }
         return NULL;
     }

@@ -111,7 +111,7 @@ struct tcpdev_qp {
     uint32_t acked_msn;          /* the one behind the last that is done */
     struct tcpdev_stream *asker; /* the stream its requests came by last */
     struct tcpdev_qp *next_ack;
-    bool ack_due;
+    bool ack_due, ack_lost; /* in the list of @asker; it was, of a stream that is no more */
 };
 
 /* Engine's thread alone, but for what says otherwise. */
@@ -130,8 +130,9 @@ struct tcpdev_stream {
     int fd;
     enum tcpdev_stream_state state;
     bool dialled;
-    bool wants_out; /* EPOLLOUT is asked for */
-    uint64_t since; /* ns: begin of its state, while it is not UP */
+    uint64_t serial; /* streams of a device are counted: the larger, the later */
+    bool wants_out;  /* EPOLLOUT is asked for */
+    uint64_t since;  /* ns: begin of its state, while it is not UP */
     struct sockaddr_in peer;
     uint8_t secret[TCPDEV_SECRET_SIZE]; /* of the listener */
     uint8_t hello[TCPDEV_HELLO_SIZE];   /* ours */
@@ -155,7 +156,6 @@ struct tcpdev_stream {
 struct tcpdev {
     struct ibv_device device; /* first */
     struct ibv_context ctx;
-    struct ib_verbs real; /* the table as it was */
     struct tcpdev_params params;
     pthread_mutex_t lock;
     uint16_t port; /* that it listens on */
@@ -175,6 +175,9 @@ struct tcpdev {
     double tokens;      /* of the rate: bytes that may go now */
     uint64_t tokens_at; /* ns */
     uint64_t wake_at;   /* ns: the engine has something to do then */
+    bool is_held;       /* the rate has no room, until @wake_at */
+    uint64_t serials;
+    uint64_t listen_at; /* ns: accepts again; 0: it does */
     struct {
         uint64_t strangers; /* streams that have not proved the secret, or broke the protocol */
     } count;
@@ -215,8 +218,9 @@ int tcpdev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 struct tcpdev_qp *tcpdev_qp_find(struct tcpdev *d, uint32_t qpn);
 /* To ERR: the send @at (or none: UINT32_MAX) fails with @status, all others are flushed. */
 void tcpdev_qp_fail(struct tcpdev_qp *q, enum ibv_wc_status status);
-/* All messages up to @msn are done at the other end. */
-void tcpdev_qp_acked(struct tcpdev_qp *q, uint32_t msn);
+/* All messages up to @msn are done at the other end; reads but for @msn, where that is a response,
+ * are done when their bytes are here. */
+void tcpdev_qp_acked(struct tcpdev_qp *q, uint32_t msn, bool is_response);
 /* It has something to send: into the list of its stream. */
 void tcpdev_qp_ready(struct tcpdev_qp *q);
 void tcpdev_qp_active(struct tcpdev_qp *q, bool on);
@@ -261,7 +265,9 @@ void tcpdev_stream_work(struct tcpdev_stream *s);
 int tcpdev_engine_start(struct tcpdev *d);
 /* Ends the thread and all streams, and the device with them: for models and tests. */
 void tcpdev_engine_stop(struct tcpdev *d);
-/* tcpdev.c: it is no more. */
+/* tcpdev.c: the devices there are, from 0 on, then NULL. */
+struct tcpdev *tcpdev_get(int i);
+/* It is no more. */
 void tcpdev_forget(struct tcpdev *d);
 /* Puts a frame's head, and room for its payload, behind what is to be written; NULL: no memory. */
 uint8_t *tcpdev_stream_put(struct tcpdev_stream *s, const struct tcpdev_frame *f);

@@ -205,14 +205,16 @@ void tcpdev_qp_fail(struct tcpdev_qp *q, enum ibv_wc_status status)
     flush(q, status);
 }
 
-void tcpdev_qp_acked(struct tcpdev_qp *q, uint32_t msn)
+void tcpdev_qp_acked(struct tcpdev_qp *q, uint32_t msn, bool is_response)
 {
     uint32_t n = msn - q->first_msn + 1; /* messages that are done, of all */
 
     if (n - q->sq.done > q->sq.sent - q->sq.done) {
         return; /* of before: each is done once */
     }
-    while (q->sq.done != n) {
+    while (q->sq.done != n &&
+           (q->sq.ring[q->sq.done & (q->sq.room - 1)].opcode != IBV_WR_RDMA_READ ||
+            (is_response && q->sq.done + 1 == n))) {
         complete_send(q, &q->sq.ring[q->sq.done++ & (q->sq.room - 1)], IBV_WC_SUCCESS);
         q->since = tcpdev_now();
     }
@@ -283,11 +285,11 @@ void tcpdev_qp_owe(struct tcpdev_qp *q)
 
 void tcpdev_qp_asker(struct tcpdev_qp *q, struct tcpdev_stream *s)
 {
-    bool due = q->ack_due;
-
+    q->ack_lost |= q->ack_due;
     unack(q);
     q->asker = s;
-    if (due && s) {
+    if (q->ack_lost && s) {
+        q->ack_lost = false;
         tcpdev_qp_owe(q);
     }
 }
@@ -443,6 +445,8 @@ static int move(struct tcpdev_qp *q, const struct ibv_qp_attr *attr)
     if (to == IBV_QPS_RESET) {
         part(q);
         q->sq.posted = q->sq.sent = q->sq.done = q->sent_off = 0;
+        q->reached = 0;
+        q->ack_lost = false;
         q->rq.posted = q->rq.taken = q->arrived = q->taken = 0;
     } else if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) {
         q->access = attr->qp_access_flags;

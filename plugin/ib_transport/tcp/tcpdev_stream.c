@@ -13,9 +13,12 @@
 #include "base/r2_log.h"
 #include "tcpdev_int.h"
 
-#define IN_PER_TURN  (512u << 10) /* bytes of one stream: the others want their turn too */
-#define OUT_MAX      (8u << 20)   /* bytes that wait to be written; no request is read above half */
-#define USER_TIMEOUT 10000        /* ms: TCP gives up data that is not acknowledged */
+#define IN_PER_TURN   (512u << 10) /* bytes of one stream: the others want their turn too */
+#define OUT_TURNS     4            /* buffers filled of one stream before the next has its turn */
+#define OUT_MAX       (8u << 20) /* bytes that wait to be written; no request is read above half */
+#define KEEP_IDLE     30         /* s without a byte: then the peer is asked, every ... */
+#define KEEP_INTERVAL 5     /* ... s, until USER_TIMEOUT: a peer that is gone leaves no stream */
+#define USER_TIMEOUT  10000 /* ms: TCP gives up data that is not acknowledged */
 #define NOT_SENT_MOST                                                                              \
     (128 << 10) /* bytes that TCP holds and has not sent: a small message waits                    \
                    behind no more */
@@ -25,7 +28,8 @@ struct tcpdev_stream *tcpdev_stream_new(struct tcpdev *d, int fd, bool dialled)
 {
     struct tcpdev_stream *s = malloc(sizeof(*s));
     struct epoll_event e = {.events = EPOLLIN | (dialled ? EPOLLOUT : 0), .data.ptr = s};
-    int one = 1, user_timeout = USER_TIMEOUT, most = NOT_SENT_MOST;
+    int one = 1, idle = KEEP_IDLE, interval = KEEP_INTERVAL, user_timeout = USER_TIMEOUT,
+        most = NOT_SENT_MOST;
 
     if (s == NULL || epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, fd, &e) != 0) {
         free(s);
@@ -41,12 +45,16 @@ struct tcpdev_stream *tcpdev_stream_new(struct tcpdev *d, int fd, bool dialled)
     s->ready_end[1] = &s->ready[1];
     s->acks_end = &s->acks;
     s->dev = d;
+    s->serial = ++d->serials;
     s->fd = fd;
     s->dialled = dialled;
     s->wants_out = dialled;
     s->since = tcpdev_now();
     s->state = dialled ? TCPDEV_CONNECTING : TCPDEV_HELLO;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof(user_timeout));
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof(most));
     s->next = d->streams;
@@ -170,6 +178,9 @@ void tcpdev_stream_fail(struct tcpdev_stream *s, const char *why)
     pthread_mutex_lock(&s->dev->lock);
     stream_part(s);
     pthread_mutex_unlock(&s->dev->lock);
+    /* a child of fork() may have the socket, too: neither events nor the peer wait for its end */
+    epoll_ctl(s->dev->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+    shutdown(s->fd, SHUT_RDWR);
     close(s->fd);
     s->fd = -1;
 }
@@ -422,7 +433,10 @@ void tcpdev_stream_work(struct tcpdev_stream *s)
     bool more = s->state == TCPDEV_UP;
 
     stream_write(s);
-    while (more && s->state == TCPDEV_UP && tcpdev_stream_waiting(s) < TCPDEV_CHUNK) {
+    /* others want their turn, too: what is left is found by may_wait() */
+    for (int turn = 0; turn < OUT_TURNS && more && s->state == TCPDEV_UP &&
+                       tcpdev_stream_waiting(s) < TCPDEV_CHUNK;
+         turn++) {
         pthread_mutex_lock(&s->dev->lock);
         more = tcpdev_fill(s, tcpdev_now());
         pthread_mutex_unlock(&s->dev->lock);

@@ -1,4 +1,8 @@
 /* The TCP device's streams: what a network, a stranger or a broken peer does to them. */
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
 #include "tests/unit/suite.h"
 #include "tests/unit/tcpdev_proxy.h"
 
@@ -185,6 +189,133 @@ START_TEST(another_listener_gets_nothing)
 }
 END_TEST
 
+/*
+ * What was done and not answered is asked again. i: a read, whose bytes have to come again; a write
+ * whose receive was taken: once.
+ */
+START_TEST(answers_that_are_lost)
+{
+    struct ibv_wc wc;
+
+    begin();
+    post(0);
+    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    ck_assert_uint_eq(rig_wait(1).imm_data, 0);
+    proxy.deaf = 1;
+    if (_i == 0) {
+        memset(from + PART, 0x5a, 1000);
+        memset(to + PART, 0xc3, 1000);
+        ck_assert_int_eq(rig_post(0, IBV_WR_RDMA_READ, 1, from + PART, 1000, from_mr->lkey,
+                                  to + PART, to_mr->rkey, IBV_SEND_SIGNALED),
+                         0);
+    } else {
+        post(1);
+    }
+    while (!proxy.dropped) {
+        usleep(100);
+    }
+    proxy.deaf = 0;
+    proxy.cut = 1;
+    wc = rig_wait(0);
+    ck_assert(wc.wr_id == 1 && wc.status == IBV_WC_SUCCESS);
+    if (_i == 0) {
+        ck_assert_mem_eq(from + PART, to + PART, 1000);
+    } else {
+        ck_assert_uint_eq(rig_wait(1).imm_data, 1);
+    }
+    post(2);
+    ck_assert_uint_eq(rig_wait(1).imm_data, 2);
+    ck_assert_int_eq(ibv_poll_cq(rig[1].cq, 1, &wc), 0);
+    ck_assert_int_eq(proxy.cuts, 1);
+    end();
+}
+END_TEST
+
+static uint64_t cpu_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* A child has the sockets, too: a stream that ends is no stream to watch, and its peer hears of it.
+ */
+START_TEST(a_child_keeps_nothing_alive)
+{
+    uint64_t began;
+    pid_t child;
+
+    begin();
+    post(0);
+    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    proxy.shared = 1;
+    proxy.cut = 1;
+    while (!proxy.cuts) {
+        usleep(100);
+    }
+    usleep(20000);
+    began = cpu_ms();
+    usleep(300000);
+    ck_assert_uint_lt(cpu_ms() - began, 200); /* one that turns in a circle takes all of it */
+    post(1);
+    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    ck_assert_mem_eq(from, to, 2 * PART);
+    end();
+}
+END_TEST
+
+/* No descriptor is left for who dials: he waits, and nobody turns in a circle. */
+START_TEST(no_descriptor_for_a_dialler)
+{
+    struct rlimit was, few;
+    uint64_t began;
+    int fd, last;
+
+    begin();
+    post(0);
+    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    fd = proxy_connect(rig[1].lid);
+    close(fd);
+    usleep(50000);
+    last = dup(0);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &was), 0);
+    few = was;
+    few.rlim_cur = (rlim_t)(fd > last ? fd : last) + 1;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    {
+        struct sockaddr_in a = {.sin_family = AF_INET,
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                .sin_port = htons(rig[1].lid)};
+
+        ck_assert_int_eq(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    }
+    usleep(20000);
+    began = cpu_ms();
+    usleep(300000);
+    ck_assert_uint_lt(cpu_ms() - began, 200);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
+    {
+        uint8_t hello[24] = "R2TCP", got[32];
+
+        hello[6] = 1;
+        ck_assert_int_eq(send(fd, hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+        ck_assert_int_eq(recv(fd, got, sizeof(got), MSG_WAITALL), sizeof(got)); /* let in */
+    }
+    close(fd);
+    close(last);
+    end();
+}
+END_TEST
+
 #define LINES 512 /* of 128 bytes: a chunk */
 #define WORDS (LINES * 16)
 
@@ -246,6 +377,9 @@ static void add(TCase *t)
 {
     tcase_add_loop_test(t, all_arrives_once, 0, 3);
     tcase_add_test(t, silence_has_an_end);
+    tcase_add_loop_test(t, answers_that_are_lost, 0, 2);
+    tcase_add_test(t, a_child_keeps_nothing_alive);
+    tcase_add_test(t, no_descriptor_for_a_dialler);
     tcase_add_loop_test(t, a_poller_sees_whole_words_in_order, 0, 3);
     tcase_add_loop_test(t, strangers_are_not_let_in, 0, 4);
     tcase_add_test(t, another_listener_gets_nothing);

@@ -281,7 +281,7 @@ static void rows_write(struct r2_inst *inst)
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         uint32_t nics = 0;
 
-        for (uint32_t m = c->shown.up; m; m &= m - 1) {
+        for (uint32_t m = ib_conn_carrying(&c->conn, c->shown.up); m; m &= m - 1) {
             nics |= 1u << c->conn.path[__builtin_ctz(m)].nic;
         }
         for (uint32_t m = nics; m; m &= m - 1) {

@@ -22,7 +22,7 @@ int r2_failback_is_commanded(const struct r2_comm *c, int p)
 
 int r2_failback_allows(const struct r2_comm *c, int p)
 {
-    uint32_t pair = ib_conn_pair(&c->conn, p), up = c->conn.up & ~(1u << p);
+    uint32_t pair = ib_conn_pair(&c->conn, p), up = ib_conn_rdma(&c->conn) & ~(1u << p);
 
     /* queue pairs of one NIC pair go together: where one stands, the others may */
     return r2_failback_may((enum r2_failback)c->inst->cfg.failback, r2_failback_is_commanded(c, p),

@@ -360,7 +360,7 @@ static void describe(const struct fo_conn *fc, int p, const struct ib_fault_info
 
 static void check_policy(struct fo_conn *fc, const char *what)
 {
-    int left = ib_conn_pairs(fc->conn, fc->conn->up);
+    int left = ib_conn_pairs(fc->conn, ib_conn_carrying(fc->conn, fc->conn->up));
 
     if (fc->closing || fc->bye.peer) {
         return;
@@ -375,7 +375,7 @@ static void check_policy(struct fo_conn *fc, const char *what)
 
 void fo_check_paths(struct fo_conn *fc)
 {
-    int n = ib_conn_pairs(fc->conn, fc->conn->up);
+    int n = ib_conn_pairs(fc->conn, ib_conn_carrying(fc->conn, fc->conn->up));
 
     if (n > 0 && n < fo_cfg(fc)->min_nics) {
         fo_fail(fc, R2_ERR_COMM, "set up with %d NIC pairs, NCCL_R2_MIN_NICS=%lld", n,
@@ -501,7 +501,7 @@ int fo_rehearse(struct fo_conn *fc, uint32_t paths)
     }
     for (uint32_t m = drain_may_end(fc) & paths; m; m &= m - 1) {
         if ((drain_may_end(fc) >> __builtin_ctz(m) & 1) &&
-            ib_conn_pairs(l, l->up) > fo_cfg(fc)->min_nics) {
+            ib_conn_pairs(l, ib_conn_carrying(l, l->up)) > fo_cfg(fc)->min_nics) {
             fo_fault(fc, __builtin_ctz(m), &info);
             n++;
         }
@@ -525,13 +525,14 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
     for (uint32_t m = l->up & l->drained & fc->drain.ends; m && (l->up & ~l->drained); m &= m - 1) {
         int p = __builtin_ctz(m);
 
-        if (ib_conn_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq.used == 0 &&
-            ib_send_live_parts(fc->tx, p, l->path[p].inc) == 0) {
+        if (ib_conn_pairs(l, ib_conn_carrying(l, l->up)) > fo_cfg(fc)->min_nics &&
+            l->path[p].sq.used == 0 && ib_send_live_parts(fc->tx, p, l->path[p].inc) == 0) {
             fo_fault(fc, p, &info);
         }
     }
     left = l->up & l->drained & fc->drain.ends;
-    if (!left || !(l->up & ~l->drained) || ib_conn_pairs(l, l->up) <= fo_cfg(fc)->min_nics) {
+    if (!left || !(l->up & ~l->drained) ||
+        ib_conn_pairs(l, ib_conn_carrying(l, l->up)) <= fo_cfg(fc)->min_nics) {
         return UINT64_MAX;
     }
     fc->drain.wait = fc->drain.wait == 0               ? DRAIN_STEP

@@ -236,6 +236,13 @@ static inline uint32_t ib_conn_carrying(const struct ib_conn *l, uint32_t up)
     return up & ~l->last ? up & ~l->last : up;
 }
 
+/* The paths over RDMA that are up: what one of last resort carries waits for those, and none of
+ * what is decided about them counts it as another way. */
+static inline uint32_t ib_conn_rdma(const struct ib_conn *l)
+{
+    return l->up & ~l->last;
+}
+
 /* The paths for new work: those that are up and not drained, or, where there are none, those that
  * are up; one of last resort only where it is the only one. */
 static inline uint32_t ib_conn_usable(const struct ib_conn *l)

@@ -180,7 +180,7 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
     c->conn.path[p].open = 0;
     fo_path_never(&c->fo, p);
     base = base < AGAIN_MIN ? base : AGAIN_MIN;
-    most = base * (c->conn.up ? AGAIN_MAX : AGAIN_LAST);
+    most = base * (ib_conn_rdma(&c->conn) ? AGAIN_MAX : AGAIN_LAST);
     r->pause = r->pause == 0 ? base : 2 * r->pause < most ? 2 * r->pause : most;
     r->not_before = now + r->pause;
     r->failed_at = now;
@@ -294,7 +294,7 @@ static int admitted(struct r2_comm *c, int p)
         return 1;
     }
     c->ret->waits |= (uint8_t)(1u << p);
-    c->ret->urgent = c->conn.up == 0;
+    c->ret->urgent = ib_conn_rdma(&c->conn) == 0;
     c->inst->reconnect.waiting |= 1u << nic;
     return 0;
 }
@@ -336,7 +336,7 @@ static enum r2_haste haste_of(const struct r2_comm *c, int p)
 {
     const struct fo_path *fp = &c->fo.path[p];
 
-    return c->conn.up == 0 ? R2_HASTE_NO_PATH
+    return ib_conn_rdma(&c->conn) == 0 ? R2_HASTE_NO_PATH
            : fp->tail_lost || fp->why.fault == IB_FAULT_TAIL || fp->why.fault == IB_FAULT_WAY
                ? R2_HASTE_TAIL
                : R2_HASTE_NONE;
@@ -354,7 +354,7 @@ static bool may_begin(struct r2_comm *c, int p, uint64_t now)
         c->start->build[p].job.busy || !fo_may_return(&c->fo, p)) {
         return 0;
     }
-    if (r2_drain_has(c, p) && c->conn.up) {
+    if (r2_drain_has(c, p) && ib_conn_rdma(&c->conn)) {
         return 0; /* with no path at all it is better than none */
     }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
@@ -494,7 +494,7 @@ void r2_reconnect_on_open(struct r2_comm *c, const struct fo_open *m)
     ahead = (int32_t)(m->inc - c->conn.path[p].inc);
     if (ahead > 0 && was_refused(c, p, m->inc)) {
         send_ended(c, p, m->inc);
-    } else if (ahead > 0 && r2_drain_has(c, p) && c->conn.up) {
+    } else if (ahead > 0 && r2_drain_has(c, p) && ib_conn_rdma(&c->conn)) {
         refuse(c, p, m->inc); /* R does not know of the drain (yet) */
     } else if (ahead > 0 && r2_failback_allows(c, p)) {
         take_open(c, m);

@@ -218,7 +218,8 @@ static void conns_write(struct r2_report *r, struct r2_stat_who *who)
 
 static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
 {
-    uint32_t up, stood;
+    const struct ib_nics *nics = c->conn.nics;
+    uint32_t rdma = (uint32_t)((1ull << (nics->count - nics->last_count)) - 1), up, stood;
 
     for (int p = 0; p < c->conn.npaths; p++) {
         const struct ib_path *path = &c->conn.path[p];
@@ -246,7 +247,7 @@ static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
 
         row[i].over += up >> i & 1;
         row[i].moved += (stood & ~up) >> i & 1;
-        row[i].last += up == 1u << i;
+        row[i].last += (up & rdma ? up & rdma : up) == 1u << i;
     }
 }
 

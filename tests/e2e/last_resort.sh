@@ -46,6 +46,15 @@ if wanted "silent, and back"; then
     went "silent, and back"
     if has "$BACK"; then ok "silent, and back: RDMA carries again"; else bad "silent, and back" "it stayed on TCP"; fi
 fi
+if wanted "manual"; then # who has no other path over RDMA returns, whatever the policy, as without TCP
+    NCCL_R2_FAILBACK=manual perf all_reduce -b 512K -e 512K --buffsize 256K --hosts 2 --nics 1 --rate 50MB/s --duration 1s --fault '300ms:h0:n0 down' --fault '2s:h0:n0 up' --after 4s
+    went "manual"
+    if has "$BACK"; then ok "manual: RDMA carries again"; else bad "manual" "it stayed on TCP"; fi
+fi
+if wanted "fewest NICs"; then # TCP is none of them
+    NCCL_R2_MIN_NICS=2 perf all_reduce -b 512K -e 512K --hosts 2 --nics 2 --rate 50MB/s --duration 1s --fault '300ms:h1:n0 down' --fault-optional
+    if [ "$rc" = 0 ]; then bad "fewest NICs" "the run did not end with an error"; else ok "fewest NICs"; fi
+fi
 if wanted "eight NICs"; then # as many as a connection has paths: the last one has a place
     perf all_gather -b 512K -e 512K --buffsize 256K --hosts 2 --nics 8 --rate 20MB/s --duration 1s --fault '300ms:h1:* down' --after 1500ms
     went "eight NICs"

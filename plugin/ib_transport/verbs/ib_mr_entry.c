@@ -91,7 +91,9 @@ static void register_note(struct ib_mr_cache *cache, struct ib_mr_entry *e, int 
 {
     if (m != NULL) {
         cache->stats.registrations++;
-        e->took = e->took && e->took < took ? e->took : took;
+        if (!cache->nics->nic[nic].last) { /* it makes none wait, which says nothing of drivers */
+            e->took = e->took && e->took < took ? e->took : took;
+        }
         atomic_store_explicit(&e->mr.mr[nic], m, memory_order_release);
         ib_mr_changed(&e->mr);
         return;
@@ -171,13 +173,15 @@ static void job_begin(struct ib_mr_cache *cache, struct ib_mr_entry *e, int nic,
     ib_mr_work_submit(&cache->work, nic, &e->job[nic].job);
 }
 
-/* Lock held. On how many NICs of @mask it is registered. */
+/* Lock held. On how many NICs of @mask it is registered; not counting one of last resort, which
+ * takes what RDMA refuses: then the job ends with a reason, as without it. */
 static int have(const struct ib_mr_cache *cache, struct ib_mr_entry *e, uint64_t mask)
 {
     int n = 0;
 
     for (int i = 0; i < cache->nics->count; i++) {
-        n += (mask >> i & 1) && atomic_load_explicit(&e->mr.mr[i], memory_order_relaxed) != NULL;
+        n += (mask >> i & 1) && !cache->nics->nic[i].last &&
+             atomic_load_explicit(&e->mr.mr[i], memory_order_relaxed) != NULL;
     }
     return n;
 }

@@ -48,7 +48,7 @@ void r2_cross_want(struct r2_comm *c)
     for (int p = 0; p < c->conn.npaths; p++) {
         const struct ib_path *b = &c->conn.path[p];
 
-        if (!ib_conn_up(&c->conn, p)) {
+        if (!(ib_conn_rdma(&c->conn) >> p & 1)) {
             continue;
         }
         if (a && a->nic != b->nic && a->peer_nic != b->peer_nic) {
@@ -67,7 +67,8 @@ static void make_others(struct r2_inst *inst, struct r2_peer *peer)
     int first = -1, last = -1;
 
     for (const struct r2_pair *pair = peer->pairs; pair; pair = pair->peer_next) {
-        if (!(ours >> pair->nic & 1) && !(theirs >> pair->peer_nic & 1) && r2_cross_carries(pair)) {
+        if (!(ours >> pair->nic & 1) && !(theirs >> pair->peer_nic & 1) &&
+            !inst->nics.nic[pair->nic].last && r2_cross_carries(pair)) {
             ours |= 1u << pair->nic;
             theirs |= 1u << pair->peer_nic;
             their[pair->nic] = pair->peer_nic;

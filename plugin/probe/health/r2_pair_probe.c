@@ -13,6 +13,7 @@
 #include "r2_pair.h"
 #include "r2_pair_int.h"
 #include "r2_probation.h"
+#include "r2_watch.h"
 
 #define MEASURE_FADE 8
 #define CROSS_PROBE                                                                                \
@@ -141,7 +142,7 @@ static int end_incarnations(struct r2_comm *c, const struct r2_pair *pair)
         const struct ib_path *path = &c->conn.path[p];
 
         if (path->nic == pair->nic && path->peer_nic == pair->peer_nic && ib_conn_up(&c->conn, p) &&
-            ((c->conn.up & ~ib_conn_pair(&c->conn, p)) || r2_probation_has_spare(c))) {
+            (r2_watch_others(c, ib_conn_pair(&c->conn, p)) || r2_probation_has_spare(c))) {
             fo_fault(&c->fo, p, &info);
             n++;
         }

@@ -75,13 +75,28 @@ static uint64_t pair_expect(const struct r2_pair *pair)
     return longest;
 }
 
+uint32_t r2_watch_others(const struct r2_comm *c, uint32_t paths)
+{
+    uint32_t others = c->conn.up & ~paths;
+
+    for (uint32_t m = others & c->conn.last; m; m &= m - 1) {
+        const struct ib_path *path = &c->conn.path[__builtin_ctz(m)];
+        const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
+
+        if (pair == NULL || pair->probe.answers == 0) {
+            others &= ~(1u << __builtin_ctz(m));
+        }
+    }
+    return others;
+}
+
 /* Whether a verdict about path @p may end its incarnation: never the last one, where waiting costs
  * nothing that ending would save, unless a drained one would return in its place; nor while the
  * peer could not be notified, by the channel or over another NIC pair, which settlement needs. */
 static bool may_move(const struct r2_comm *c, int p)
 {
     return c->inst->cfg.watchdog && c->inst->cfg.failover &&
-           ((c->conn.up & ~(1u << p)) || r2_probation_has_spare(c)) &&
+           (r2_watch_others(c, 1u << p) || r2_probation_has_spare(c)) &&
            (c->inst->oob->ops->peer_is_up(c->peer->oob) ||
             r2_inband_reaches(c->inst, c->peer, c->conn.path[p].nic, c->conn.path[p].peer_nic));
 }
@@ -190,7 +205,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     if (pair == NULL || !r2_pair_ready(pair) || pair->probe.last_ok <= w->moved_at) {
         limit *= 2; /* nobody could be probed: silence alone, beyond what RC needs for any repair
                        that is possible */
-        if ((c->conn.up & ~ib_conn_pair(&c->conn, p)) == 0 &&
+        if (r2_watch_others(c, ib_conn_pair(&c->conn, p)) == 0 &&
             !r2_probation_has_spare(
                 c)) { /* the other queue pairs of this NIC pair are no way out */
             last_path(c, p, silent, limit);

@@ -60,4 +60,8 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m);
 /* The sender waits for a CTS that we may have written long ago. Gate held. */
 void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m);
 
+/* Paths that are up beside @paths, to one of which the connection could go: one of last resort
+ * counts once its NIC pair has answered, since TCP may be kept from it. Service thread. */
+uint32_t r2_watch_others(const struct r2_comm *c, uint32_t paths);
+
 #endif

@@ -1,5 +1,4 @@
-/* The lab's switch without VMs: its pure part, and the real process with NICs that are sockets of
- * this test. */
+/* The lab's switch without VMs: the real process with NICs that are sockets of this test. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
@@ -16,211 +15,12 @@
 #include <unistd.h>
 
 #include "tests/lab/lab_impair.h"
+#include "tests/lab/lab_roce.h"
 #include "tests/lab/lab_spine.h"
 #include "tests/lab/lab_util.h"
 
 #define LIMIT_MS 10000
 #define FRAME    4000u
-
-/* ---- pure ---- */
-
-static const char *parse(struct lab_impair im[LAB_DIRS], const char *text)
-{
-    static char copy[128];
-    char *word[8], *save = NULL, *w;
-    int n = 0;
-
-    snprintf(copy, sizeof(copy), "%s", text);
-    for (w = strtok_r(copy, " ", &save); w != NULL && n < 8; w = strtok_r(NULL, " ", &save)) {
-        word[n++] = w;
-    }
-    return lab_impair_parse(word, n, im);
-}
-
-static const struct {
-    const char *text, *state;
-} good[] = {
-    {"cut", "out cut, in cut"},
-    {"cut both", "out cut, in cut"},
-    {"cut in", "in cut"},
-    {"cut out", "out cut"},
-    {"loss 1", "out loss 1%, in loss 1%"},
-    {"loss 0.1 in", "in loss 0.1%"},
-    {"dup 5 out", "out dup 5%"},
-    {"corrupt 100 out", "out corrupt 100%"},
-    {"delay 2.5 in", "in delay 2.5ms"},
-    {"rate 20", "out rate 20Mbit, in rate 20Mbit"},
-    {"rate 0", "healthy"},
-    {"heal", "healthy"},
-};
-
-START_TEST(what_is_parsed_is_printed)
-{
-    struct lab_impair im[LAB_DIRS] = {0};
-    char state[256];
-
-    ck_assert_ptr_null(parse(im, good[_i].text));
-    lab_impair_print(im, state, sizeof(state));
-    ck_assert_str_eq(state, good[_i].state);
-}
-END_TEST
-
-static const char *const bad[] = {"",          "cut 1",    "cut up",  "cut in out", "loss",
-                                  "loss x",    "loss 101", "loss -1", "loss nan",   "rate 1M",
-                                  "delay 1 2", "heal in",  "burn"};
-
-START_TEST(what_is_wrong_is_refused_and_changes_nothing)
-{
-    struct lab_impair im[LAB_DIRS] = {{.cut = true}, {.loss = 0.5}}, before[LAB_DIRS];
-
-    memcpy(before, im, sizeof(im));
-    ck_assert_ptr_nonnull(parse(im, bad[_i]));
-    ck_assert_mem_eq(im, before, sizeof(im));
-}
-END_TEST
-
-START_TEST(impairments_add_up_and_heal_ends_all)
-{
-    struct lab_impair im[LAB_DIRS] = {0};
-    char state[256];
-
-    ck_assert_ptr_null(parse(im, "cut in"));
-    ck_assert_ptr_null(parse(im, "loss 2"));
-    ck_assert_ptr_null(parse(im, "rate 10 out"));
-    lab_impair_print(im, state, sizeof(state));
-    ck_assert_str_eq(state, "out loss 2% rate 10Mbit, in cut loss 2%");
-    ck_assert_ptr_null(parse(im, "heal"));
-    lab_impair_print(im, state, sizeof(state));
-    ck_assert_str_eq(state, "healthy");
-}
-END_TEST
-
-START_TEST(decisions_are_as_frequent_as_asked_and_repeatable)
-{
-    const struct lab_impair im = {.loss = 0.1, .dup = 0.2, .corrupt = 0.3, .delay_ns = 7};
-    uint64_t rng = 42, again = 42;
-    int n = 100000, loss = 0, dup = 0, corrupt = 0, i;
-
-    for (i = 0; i < n; i++) {
-        struct lab_verdict v = lab_impair_decide(&im, &rng), w = lab_impair_decide(&im, &again);
-        ck_assert(v.what == w.what && v.twice == w.twice && v.corrupt == w.corrupt);
-        ck_assert_uint_eq(v.delay_ns, 7);
-        loss += v.what == LAB_DROP_LOSS;
-        dup += v.twice;
-        corrupt += v.corrupt;
-    }
-    ck_assert_int_lt(abs(loss - n / 10), n / 100);
-    ck_assert_int_lt(abs(dup - n * 9 / 10 / 5), n / 100);
-    ck_assert_int_lt(abs(corrupt - n * 9 / 10 * 3 / 10), n / 100);
-}
-END_TEST
-
-#define ROCE_LEN 60u
-
-/* Ethernet, IPv4 and UDP of RoCE v2 from 10.10.0.@from to 10.10.0.@to. */
-static void roce_make(uint8_t f[ROCE_LEN], int from, int to, unsigned sport)
-{
-    memset(f, 0, ROCE_LEN);
-    f[12] = 0x08;
-    f[14] = 0x45;
-    f[14 + 9] = 17;
-    memcpy(f + 26, (const uint8_t[]){10, 10, 0, (uint8_t)from, 10, 10, 0, (uint8_t)to}, 8);
-    f[34] = (uint8_t)(sport >> 8);
-    f[35] = (uint8_t)sport;
-    f[36] = 4791 >> 8;
-    f[37] = 4791 & 255;
-}
-
-/* The same in both directions, others for other ports and other NICs, each as often. */
-START_TEST(spines_are_chosen_by_the_source_port)
-{
-    int seen[LAB_SPINES] = {0}, differ = 0, n = 4096;
-    uint8_t f[ROCE_LEN], back[ROCE_LEN], other[ROCE_LEN];
-
-    for (int i = 0; i < n; i++) {
-        unsigned sport = 0xc000 + (unsigned)i;
-        int k;
-
-        roce_make(f, 1, 2, sport);
-        roce_make(back, 2, 1, sport);
-        roce_make(other, 1, 3, sport);
-        k = lab_spine_of(f, sizeof(f));
-        ck_assert(k >= 0 && k < LAB_SPINES);
-        ck_assert_int_eq(lab_spine_of(back, sizeof(back)), k);
-        differ += lab_spine_of(other, sizeof(other)) != k;
-        seen[k]++;
-    }
-    for (int k = 0; k < LAB_SPINES; k++) {
-        ck_assert_int_lt(abs(seen[k] - n / LAB_SPINES), n / LAB_SPINES / 4);
-    }
-    ck_assert_int_gt(differ, n / 2);
-}
-END_TEST
-
-START_TEST(what_is_no_roce_meets_no_spine)
-{
-    static const struct {
-        size_t at;
-        uint8_t byte;
-    } wrong[] = {{12, 0x86}, {13, 6}, {14, 0x65}, {14, 0x44}, {14, 0x4f}, {23, 6}, {37, 53}};
-    uint8_t f[ROCE_LEN];
-
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        roce_make(f, 1, 2, 0xc001);
-        f[wrong[i].at] = wrong[i].byte;
-        ck_assert_int_eq(lab_spine_of(f, sizeof(f)), -1);
-    }
-    roce_make(f, 1, 2, 0xc001);
-    for (size_t len = 0; len < 42; len++) {
-        ck_assert_int_eq(lab_spine_of(f, len), -1);
-    }
-    ck_assert_int_ge(lab_spine_of(f, 42), 0);
-}
-END_TEST
-
-START_TEST(corruption_is_one_bit_behind_the_headers)
-{
-    uint8_t frame[200], clean[200] = {0};
-    uint64_t rng = 7;
-    int round, bits;
-    size_t i, at = 0;
-
-    for (round = 0; round < 1000; round++) {
-        memset(frame, 0, sizeof(frame));
-        lab_frame_corrupt(frame, sizeof(frame), &rng);
-        for (bits = 0, i = 0; i < sizeof(frame); i++) {
-            bits += __builtin_popcount((unsigned)(frame[i] ^ clean[i]));
-            at = frame[i] != 0 ? i : at;
-        }
-        ck_assert_int_eq(bits, 1);
-        ck_assert_uint_ge(at, 54);
-    }
-}
-END_TEST
-
-START_TEST(pace_makes_up_for_a_late_waker)
-{
-    struct lab_pace p = {0};
-    uint64_t now = 5 * LAB_NS_PER_S, start = now;
-    int i;
-
-    /* 1000 frames of 2500 bytes at 20 Mbit/s take 1 s, though each is started up to 0.5 ms late. */
-    for (i = 0; i < 1000; i++) {
-        if (!lab_pace_ready(&p, now)) {
-            now = p.free_at + (uint64_t)(i % 6) * 100000;
-        }
-        lab_pace_take(&p, now, 2500, 20000000);
-    }
-    ck_assert_uint_ge(p.free_at - start, LAB_NS_PER_S - LAB_NS_PER_MS);
-    ck_assert_uint_le(p.free_at - start, LAB_NS_PER_S + LAB_NS_PER_MS);
-    /* Idle time is not saved up. */
-    now += LAB_NS_PER_S;
-    lab_pace_take(&p, now, 2500, 20000000);
-    ck_assert_uint_eq(p.free_at, now + LAB_NS_PER_MS);
-}
-END_TEST
-
-/* ---- the process ---- */
 
 static char folder[] = "/tmp/lab-switch-XXXXXX";
 static int nic[3]; /* h0.n0, h1.n0, h2.n0 */
@@ -664,19 +464,10 @@ END_TEST
 int main(void)
 {
     Suite *s = suite_create("lab_switch");
-    TCase *p = tcase_create("pure"), *t = tcase_create("process");
+    TCase *t = tcase_create("process");
     SRunner *r;
     int failed;
 
-    tcase_add_loop_test(p, what_is_parsed_is_printed, 0, sizeof(good) / sizeof(good[0]));
-    tcase_add_loop_test(p, what_is_wrong_is_refused_and_changes_nothing, 0,
-                        sizeof(bad) / sizeof(bad[0]));
-    tcase_add_test(p, impairments_add_up_and_heal_ends_all);
-    tcase_add_test(p, decisions_are_as_frequent_as_asked_and_repeatable);
-    tcase_add_test(p, spines_are_chosen_by_the_source_port);
-    tcase_add_test(p, what_is_no_roce_meets_no_spine);
-    tcase_add_test(p, corruption_is_one_bit_behind_the_headers);
-    tcase_add_test(p, pace_makes_up_for_a_late_waker);
     tcase_add_unchecked_fixture(t, folder_make, folder_remove);
     tcase_add_checked_fixture(t, switch_start, NULL);
     tcase_set_timeout(t, 60);
@@ -692,7 +483,6 @@ int main(void)
     tcase_add_test(t, duplicates_and_damage_arrive);
     tcase_add_test(t, loss_is_counted_exactly);
     tcase_add_test(t, nonsense_ends_only_the_one_who_talks_it);
-    suite_add_tcase(s, p);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

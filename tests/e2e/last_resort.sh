@@ -6,6 +6,17 @@
 export NCCL_R2_LAST_RESORT=auto NCCL_R2_T_RETURN=100 NCCL_R2_GIVE_UP=5000
 export NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7 # RC's own end of a silent path comes behind the time limit of every case
 
+# ended NAME REASON: the run ended with a connection's error, for REASON
+ended() {
+    if [ "$rc" = 0 ]; then
+        bad "$1" "the run did not end with an error"
+    elif has "returned 6 .*$2"; then
+        ok "$1"
+    else
+        bad "$1" "rc $rc, not for '$2': $(tail -3 "$log/out")"
+    fi
+}
+
 # perf ARGUMENTS: a run over a fabric of its own
 perf() {
     timeout -k 5 120 "$B/r2_perf" "$@" --placement out -w 1 -T 60s >"$log/out" 2>&1
@@ -53,7 +64,7 @@ if wanted "manual"; then # who has no other path over RDMA returns, whatever the
 fi
 if wanted "fewest NICs"; then # TCP is none of them
     NCCL_R2_MIN_NICS=2 perf all_reduce -b 512K -e 512K --hosts 2 --nics 2 --rate 50MB/s --duration 1s --fault '300ms:h1:n0 down' --fault-optional
-    if [ "$rc" = 0 ]; then bad "fewest NICs" "the run did not end with an error"; else ok "fewest NICs"; fi
+    ended "fewest NICs" "1 NIC pairs left, NCCL_R2_MIN_NICS=2"
 fi
 if wanted "eight NICs"; then # as many as a connection has paths: the last one has a place
     perf all_gather -b 512K -e 512K --buffsize 256K --hosts 2 --nics 8 --rate 20MB/s --duration 1s --fault '300ms:h1:* down' --after 1500ms
@@ -95,7 +106,7 @@ if wanted "rate"; then
 fi
 if wanted "off"; then
     NCCL_R2_LAST_RESORT=off NCCL_R2_GIVE_UP=1000 perf all_reduce -b 512K -e 512K --hosts 2 --nics 2 --rate 50MB/s --duration 1s --fault '300ms:h1:* down' --fault-optional
-    if [ "$rc" = 0 ]; then bad "off" "the run did not end with an error"; else ok "off"; fi
+    ended "off" "no path left for 1000 ms"
 fi
 if wanted "no such interface"; then
     NCCL_R2_LAST_RESORT=nosuch0 perf all_reduce -b 4K -e 4K --hosts 2 --nics 2 -n 1

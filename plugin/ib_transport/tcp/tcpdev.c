@@ -474,13 +474,16 @@ static void describe(struct tcpdev *d, int number)
     d->ctx.ops.post_srq_recv = no_post_srq_recv;
 }
 
-/* A child has no thread of the device: it keeps no socket that peers could dial. */
+/*
+ * A child has no thread of a device, and perhaps its lock taken for ever: it has no device, keeps
+ * no socket that peers could dial, and begins anew if it wants one.
+ */
 static void fork_child(void)
 {
     for (int i = 0; i < device_count; i++) {
         close(devices[i]->listen_fd);
-        devices[i]->listen_fd = -1;
     }
+    device_count = 0;
 }
 
 static void fork_register(void)
@@ -512,7 +515,7 @@ int tcpdev_add(struct ib_verbs *v, const struct tcpdev_params *params, char *why
     }
     pthread_once(&once, fork_register);
     describe(d, device_count);
-    if (device_count == 0) {
+    if (v->last_resort != last_resort) {
         real = *v;
         table_fill(v);
     }

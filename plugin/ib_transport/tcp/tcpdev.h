@@ -20,8 +20,6 @@
 
 #include "ib_transport/verbs/ib_verbs.h"
 
-#define TCPDEV_NAME "tcp0"
-
 struct tcpdev_params {
     struct in_addr addr; /* of the interface, which is where peers dial */
     int speed_mbps;      /* of the interface; 0: not known */

@@ -14,6 +14,7 @@
 #define TICK_NS       10000000ull   /* while something is out: retries and budgets are looked at */
 #define LISTEN_NS     100000000ull  /* behind an accept for which there was no descriptor */
 #define STRANGERS_MAX 64            /* accepted streams that have not proved the secret */
+
 /* --- dial and accept --- */
 
 static bool same_peer(const struct tcpdev_stream *s, const struct tcpdev_qp *q)
@@ -102,7 +103,6 @@ static void accept_all(struct tcpdev *d)
     }
     while ((fd = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
         if (strangers++ >= STRANGERS_MAX) {
-            d->count.strangers++;
             close(fd);
         } else {
             tcpdev_stream_new(d, fd, false);

@@ -8,7 +8,7 @@ static const uint8_t magic[6] = {'R', '2', 'T', 'C', 'P', 0};
 
 uint32_t tcpdev_frame_payload(const struct tcpdev_frame *f)
 {
-    return f->op == TCPDEV_WRITE || f->op == TCPDEV_SEND || f->op == TCPDEV_RESPONSE ? f->len : 0;
+    return f->op == TCPDEV_WRITE || f->op == TCPDEV_RESPONSE ? f->len : 0;
 }
 
 /* Head and number, hashed: a frame that is repeated or left out is as wrong as a foreign one. */

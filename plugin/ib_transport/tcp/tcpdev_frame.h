@@ -9,7 +9,7 @@
  *       hello {magic, version, nonce}  --->
  *                                      <---  hello {magic, version, nonce}, proof
  *       proof                          --->
- *       WRITE, SEND, READ ...          --->
+ *       WRITE, READ ...                --->
  *                                      <---  ACK, NAK, RESPONSE ...
  *
  * Each end proves that it knows the listener's secret, which lies in the listener's GID: that comes
@@ -34,7 +34,6 @@
 
 enum tcpdev_op {
     TCPDEV_WRITE = 1, /* one chunk of an RDMA write */
-    TCPDEV_SEND,      /* one chunk of a send */
     TCPDEV_READ,      /* @len bytes are wanted */
     TCPDEV_RESPONSE,  /* they are behind it */
     TCPDEV_ACK,       /* all messages up to @msn are done */
@@ -45,8 +44,6 @@ enum tcpdev_op {
 enum tcpdev_nak {
     TCPDEV_NAK_NOT_READY = 1, /* there is no such queue pair, or it does not receive yet */
     TCPDEV_NAK_ACCESS,        /* the key does not allow that */
-    TCPDEV_NAK_NO_RECEIVE,    /* a send finds no receive */
-    TCPDEV_NAK_INVALID,
     TCPDEV_NAKS
 };
 

@@ -25,13 +25,6 @@ static void acks_fill(struct tcpdev_stream *s)
     }
 }
 
-static uint8_t frame_op(enum ibv_wr_opcode op)
-{
-    return op == IBV_WR_RDMA_READ                            ? TCPDEV_READ
-           : op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM ? TCPDEV_SEND
-                                                             : TCPDEV_WRITE;
-}
-
 /* Whether this device may read, or for an RDMA read write, what the work request names. */
 static bool local_is_allowed(const struct tcpdev_qp *q, const struct tcpdev_send *w)
 {
@@ -45,8 +38,8 @@ static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t 
 {
     const struct tcpdev_send *w = &q->sq.ring[q->sq.sent & (q->sq.room - 1)];
     uint32_t left = w->len - q->sent_off, n = left < TCPDEV_CHUNK ? left : TCPDEV_CHUNK;
-    bool has_imm = w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || w->opcode == IBV_WR_SEND_WITH_IMM;
-    struct tcpdev_frame f = {.op = frame_op(w->opcode),
+    bool has_imm = w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    struct tcpdev_frame f = {.op = w->opcode == IBV_WR_RDMA_READ ? TCPDEV_READ : TCPDEV_WRITE,
                              .to = q->far.qpn,
                              .from = q->base.qp_num,
                              .msn = q->first_msn + q->sq.sent,
@@ -63,6 +56,9 @@ static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t 
             tcpdev_qp_fail(q, IBV_WC_LOC_PROT_ERR);
         }
         return true;
+    }
+    if (n < left) { /* a word of 8 lies in one frame */
+        f.len = n -= (uint32_t)((f.addr + n) & 7);
     }
     f.flags = n == left ? TCPDEV_LAST | (has_imm ? TCPDEV_IMM : 0) : 0;
     to = tcpdev_stream_put(s, &f);
@@ -163,10 +159,6 @@ static struct tcpdev_qp *asked(struct tcpdev_stream *s, const struct tcpdev_fram
 
 static void on_nak(struct tcpdev_stream *s, const struct tcpdev_frame *f)
 {
-    static const enum ibv_wc_status status[TCPDEV_NAKS] = {
-        [TCPDEV_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,
-        [TCPDEV_NAK_NO_RECEIVE] = IBV_WC_RNR_RETRY_EXC_ERR,
-        [TCPDEV_NAK_INVALID] = IBV_WC_REM_INV_REQ_ERR};
     struct tcpdev_qp *q = tcpdev_qp_find(s->dev, f->to);
 
     /* a message of which only a part is sent may be refused, too */
@@ -181,7 +173,7 @@ static void on_nak(struct tcpdev_stream *s, const struct tcpdev_frame *f)
     if (f->msn - q->first_msn != q->sq.done) {
         tcpdev_qp_acked(q, f->msn - 1, false);
     }
-    tcpdev_qp_fail(q, status[f->imm]);
+    tcpdev_qp_fail(q, IBV_WC_REM_ACCESS_ERR);
 }
 
 static const char *answer_take(struct tcpdev_stream *s, const struct tcpdev_frame *f)
@@ -230,31 +222,12 @@ static struct tcpdev_qp *receiver_of(struct tcpdev_stream *s, const struct tcpde
                : NULL;
 }
 
-/* The receive that a send lies in. */
-static const struct tcpdev_recv *recv_of(const struct tcpdev_qp *q)
+/* Where the bytes of write @f begin; NULL: they may not. */
+static uint8_t *write_place(const struct tcpdev_qp *q, const struct tcpdev_frame *f)
 {
-    return q->taken == q->arrived && q->rq.taken != q->rq.posted
-               ? &q->rq.ring[q->rq.taken & (q->rq.room - 1)]
-               : NULL;
-}
-
-/* Where the bytes of request @f begin; NULL: they may not. */
-static void *request_place(const struct tcpdev_qp *q, const struct tcpdev_frame *f)
-{
-    const struct tcpdev_recv *r;
-
-    if (f->op == TCPDEV_WRITE) {
-        return (q->access & IBV_ACCESS_REMOTE_WRITE) &&
-                       tcpdev_mem_is_allowed(q->dev, f->key, f->addr, f->len,
-                                             IBV_ACCESS_REMOTE_WRITE)
-                   ? (void *)(uintptr_t)f->addr
-                   : NULL;
-    }
-    r = recv_of(q);
-    return r && f->off <= r->len && f->len <= r->len - f->off &&
-                   tcpdev_mem_is_allowed(q->dev, r->lkey, r->local + f->off, f->len,
-                                         IBV_ACCESS_LOCAL_WRITE)
-               ? (void *)(uintptr_t)(r->local + f->off)
+    return (q->access & IBV_ACCESS_REMOTE_WRITE) &&
+                   tcpdev_mem_is_allowed(q->dev, f->key, f->addr, f->len, IBV_ACCESS_REMOTE_WRITE)
+               ? (uint8_t *)(uintptr_t)f->addr
                : NULL;
 }
 
@@ -295,7 +268,7 @@ static const char *request_take(struct tcpdev_stream *s, const struct tcpdev_fra
     struct tcpdev_qp *q = receiver_of(s, f);
     int32_t ahead;
 
-    if (f->op != TCPDEV_WRITE && f->op != TCPDEV_SEND && f->op != TCPDEV_READ) {
+    if (f->op != TCPDEV_WRITE && f->op != TCPDEV_READ) {
         return "an answer where requests come";
     }
     if (q == NULL) {
@@ -326,9 +299,7 @@ static const char *request_take(struct tcpdev_stream *s, const struct tcpdev_fra
         on_read(s, q, f);
         return NULL;
     }
-    if (f->op == TCPDEV_SEND && recv_of(q) == NULL) {
-        nak(s, f, q->taken != q->arrived ? TCPDEV_NAK_NOT_READY : TCPDEV_NAK_NO_RECEIVE);
-    } else if (f->len && request_place(q, f) == NULL) {
+    if (f->len && write_place(q, f) == NULL) {
         tcpdev_qp_fail(q, IBV_WC_WR_FLUSH_ERR);
         nak(s, f, TCPDEV_NAK_ACCESS);
     }
@@ -371,7 +342,7 @@ uint8_t *tcpdev_take_place(struct tcpdev_stream *s)
         w = &q->sq.ring[(f->msn - q->first_msn) & (q->sq.room - 1)];
         to = local_is_allowed(q, w) ? (uint8_t *)(uintptr_t)w->local : NULL;
     } else if (q && f->msn == q->next_msn && f->off == q->next_off) {
-        to = request_place(q, f);
+        to = write_place(q, f);
     }
     if (to == NULL) {
         place_refuse(s, q);
@@ -390,36 +361,32 @@ static void request_end(struct tcpdev_stream *s, struct tcpdev_qp *q)
         return;
     }
     q->next_off = 0;
-    if (f->op == TCPDEV_WRITE && (f->flags & TCPDEV_IMM) && tcpdev_qp_arrive(q, &a) != 0) {
+    if ((f->flags & TCPDEV_IMM) && tcpdev_qp_arrive(q, &a) != 0) {
         nak(s, &(struct tcpdev_frame){.to = f->to, .from = f->from, .msn = f->msn},
             TCPDEV_NAK_NOT_READY);
         return;
     }
     q->next_msn++;
-    if (f->op == TCPDEV_SEND) {
-        tcpdev_qp_sent_here(q, f);
-    }
     tcpdev_qp_match(q);
 }
 
-const char *tcpdev_take_end(struct tcpdev_stream *s)
+void tcpdev_take_end(struct tcpdev_stream *s)
 {
     const struct tcpdev_frame *f = &s->frame;
     struct tcpdev_qp *q;
 
     if (s->frame_refused) {
-        return NULL;
+        return;
     }
     if (s->dialled) {
         q = f->op == TCPDEV_RESPONSE ? asked(s, f) : NULL;
         if (q) {
             tcpdev_qp_acked(q, f->msn, true);
         }
-        return NULL;
+        return;
     }
     q = f->op == TCPDEV_READ ? NULL : receiver_of(s, f);
     if (q && f->msn == q->next_msn && f->off == q->next_off) {
         request_end(s, q);
     }
-    return NULL;
 }

@@ -59,11 +59,6 @@ struct tcpdev_send {
     uint8_t data[TCPDEV_INLINE];
 };
 
-struct tcpdev_recv {
-    uint64_t wr_id, local;
-    uint32_t len, lkey;
-};
-
 /* A message with immediate data that waits for its receive. */
 struct tcpdev_arrival {
     uint32_t msn, imm, len;
@@ -102,7 +97,7 @@ struct tcpdev_qp {
 
     /* responder */
     struct {
-        struct tcpdev_recv *ring;
+        uint64_t *ring; /* their wr_id: no receive here has memory of its own */
         uint32_t room, max, posted, taken;
     } rq;
     struct tcpdev_arrival *arrivals;
@@ -178,9 +173,6 @@ struct tcpdev {
     bool is_held;       /* the rate has no room, until @wake_at */
     uint64_t serials;
     uint64_t listen_at; /* ns: accepts again; 0: it does */
-    struct {
-        uint64_t strangers; /* streams that have not proved the secret, or broke the protocol */
-    } count;
 };
 
 static inline struct tcpdev *tcpdev_of(struct ibv_context *ctx)
@@ -216,7 +208,7 @@ int tcpdev_destroy_qp(struct ibv_qp *qp);
 int tcpdev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int tcpdev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct tcpdev_qp *tcpdev_qp_find(struct tcpdev *d, uint32_t qpn);
-/* To ERR: the send @at (or none: UINT32_MAX) fails with @status, all others are flushed. */
+/* To ERR: the first send that is out fails with @status, all others are flushed. */
 void tcpdev_qp_fail(struct tcpdev_qp *q, enum ibv_wc_status status);
 /* All messages up to @msn are done at the other end; reads but for @msn, where that is a response,
  * are done when their bytes are here. */
@@ -232,10 +224,8 @@ int tcpdev_qp_arrive(struct tcpdev_qp *q, const struct tcpdev_arrival *a);
 void tcpdev_qp_match(struct tcpdev_qp *q);
 /* It has something done that its requester does not know: into the list of the stream. */
 void tcpdev_qp_owe(struct tcpdev_qp *q);
-/* Its requests come by stream  from now on, which its ACKs take. */
+/* Its requests come by stream @s from now on, which its ACKs take. */
 void tcpdev_qp_asker(struct tcpdev_qp *q, struct tcpdev_stream *s);
-/* A send is whole: completes the receive that it lies in. */
-void tcpdev_qp_sent_here(struct tcpdev_qp *q, const struct tcpdev_frame *f);
 
 /* tcpdev_frames.c: requests out, frames in. Lock held. */
 /* Builds what fits of the stream's lists into its buffer; whether there was anything. */
@@ -245,7 +235,7 @@ const char *tcpdev_take(struct tcpdev_stream *s, const struct tcpdev_frame *f);
 /* Where the next payload bytes of the frame go; NULL: nowhere, they are dropped. */
 uint8_t *tcpdev_take_place(struct tcpdev_stream *s);
 /* All payload of the frame is there. */
-const char *tcpdev_take_end(struct tcpdev_stream *s);
+void tcpdev_take_end(struct tcpdev_stream *s);
 
 /* tcpdev_stream.c; the engine's thread alone. */
 /* A stream over @fd, which it has from here on; NULL: it could not be, and @fd is closed. */

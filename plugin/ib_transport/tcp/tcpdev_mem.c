@@ -9,10 +9,12 @@
 
 /*
  * A key: its place in the table, and 12 bits that are drawn anew each time the place is taken, and
- * are never those of the one before: a key that was taken away is no key.
+ * are never those of the one before: a key that was taken away is no key. They are never 0, nor is
+ * a key: that is how a peer is told that there is none. Places are taken in turn, so that one comes
+ * again late.
  */
 #define KEY_PLACE(key)     ((key) >> 12)
-#define KEY_OF(place, tag) ((place) << 12 | ((tag)&0xfff))
+#define KEY_OF(place, tag) ((place) << 12 | ((tag) % 0xfff + 1))
 
 static struct tcpdev_mr *mr_of(const struct tcpdev *d, uint32_t key)
 {
@@ -52,10 +54,14 @@ static int mr_room_make(struct tcpdev *d)
 
 static uint32_t mr_place(struct tcpdev *d)
 {
+    uint32_t place;
+
     while (((uintptr_t)d->mrs[d->mr_next] & 1) == 0) {
         d->mr_next = (d->mr_next + 1) % d->mr_room;
     }
-    return d->mr_next;
+    place = d->mr_next;
+    d->mr_next = (place + 1) % d->mr_room;
+    return place;
 }
 
 struct ibv_mr *tcpdev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)

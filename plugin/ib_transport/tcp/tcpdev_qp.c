@@ -138,8 +138,6 @@ static void complete_send(struct tcpdev_qp *q, const struct tcpdev_send *w,
 {
     static const enum ibv_wc_opcode opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
                                                  [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
-                                                 [IBV_WR_SEND] = IBV_WC_SEND,
-                                                 [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
                                                  [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ};
     struct ibv_wc wc = {.wr_id = w->wr_id,
                         .status = status,
@@ -153,21 +151,22 @@ static void complete_send(struct tcpdev_qp *q, const struct tcpdev_send *w,
     }
 }
 
-static void complete_recv(struct tcpdev_qp *q, const struct tcpdev_recv *r,
-                          enum ibv_wc_status status, enum ibv_wc_opcode opcode,
-                          const struct tcpdev_arrival *a)
+/* @a: the message that took it; NULL: none, it is flushed. */
+static void complete_recv(struct tcpdev_qp *q, const struct tcpdev_arrival *a)
 {
-    struct ibv_wc wc = {.wr_id = r->wr_id,
-                        .status = status,
-                        .opcode = opcode,
+    struct ibv_wc wc = {.wr_id = q->rq.ring[q->rq.taken++ & (q->rq.room - 1)],
+                        .status = IBV_WC_WR_FLUSH_ERR,
                         .qp_num = q->base.qp_num,
-                        .src_qp = q->far.qpn,
-                        .vendor_err = status == IBV_WC_SUCCESS ? 0 : TCPDEV_VENDOR};
+                        .vendor_err = TCPDEV_VENDOR};
 
     if (a) {
+        wc.status = IBV_WC_SUCCESS;
+        wc.vendor_err = 0;
+        wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+        wc.wc_flags = IBV_WC_WITH_IMM;
         wc.byte_len = a->len;
         wc.imm_data = a->imm;
-        wc.wc_flags = opcode == IBV_WC_RECV_RDMA_WITH_IMM ? IBV_WC_WITH_IMM : 0;
+        wc.src_qp = q->far.qpn;
     }
     tcpdev_cq_push(q->base.recv_cq, &wc);
 }
@@ -182,8 +181,7 @@ static void flush(struct tcpdev_qp *q, enum ibv_wc_status first)
     q->sq.sent = q->sq.done;
     q->sent_off = 0;
     while (q->rq.taken != q->rq.posted) {
-        complete_recv(q, &q->rq.ring[q->rq.taken++ & (q->rq.room - 1)], IBV_WC_WR_FLUSH_ERR,
-                      IBV_WC_RECV, NULL);
+        complete_recv(q, NULL);
     }
     q->taken = q->arrived;
 }
@@ -260,8 +258,7 @@ void tcpdev_qp_match(struct tcpdev_qp *q)
     uint32_t done;
 
     while (q->taken != q->arrived && q->rq.taken != q->rq.posted) {
-        complete_recv(q, &q->rq.ring[q->rq.taken++ & (q->rq.room - 1)], IBV_WC_SUCCESS,
-                      IBV_WC_RECV_RDMA_WITH_IMM, &q->arrivals[q->taken++ & (q->arrivals_room - 1)]);
+        complete_recv(q, &q->arrivals[q->taken++ & (q->arrivals_room - 1)]);
     }
     done =
         q->taken == q->arrived ? q->next_msn : q->arrivals[q->taken & (q->arrivals_room - 1)].msn;
@@ -292,14 +289,6 @@ void tcpdev_qp_asker(struct tcpdev_qp *q, struct tcpdev_stream *s)
         q->ack_lost = false;
         tcpdev_qp_owe(q);
     }
-}
-
-void tcpdev_qp_sent_here(struct tcpdev_qp *q, const struct tcpdev_frame *f)
-{
-    struct tcpdev_arrival a = {.imm = f->imm, .len = f->off + f->len};
-
-    complete_recv(q, &q->rq.ring[q->rq.taken++ & (q->rq.room - 1)], IBV_WC_SUCCESS, IBV_WC_RECV,
-                  &a);
 }
 
 /* --- verbs --- */
@@ -494,8 +483,7 @@ int tcpdev_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 static bool opcode_is_known(enum ibv_wr_opcode op)
 {
-    return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM || op == IBV_WR_SEND ||
-           op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_RDMA_READ;
+    return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM || op == IBV_WR_RDMA_READ;
 }
 
 static int send_copy(const struct tcpdev_qp *q, const struct ibv_send_wr *wr, struct tcpdev_send *w)
@@ -565,20 +553,13 @@ int tcpdev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 
     pthread_mutex_lock(&q->dev->lock);
     for (; wr; wr = wr->next) {
-        struct tcpdev_recv *r = &q->rq.ring[q->rq.posted & (q->rq.room - 1)];
-
         rc = q->base.state == IBV_QPS_RESET || wr->num_sge > 1 ? EINVAL
              : q->rq.posted - q->rq.taken >= q->rq.max         ? ENOMEM
                                                                : 0;
         if (rc != 0) {
             break;
         }
-        *r = (struct tcpdev_recv){.wr_id = wr->wr_id};
-        if (wr->num_sge) {
-            r->local = wr->sg_list->addr;
-            r->len = wr->sg_list->length;
-            r->lkey = wr->sg_list->lkey;
-        }
+        q->rq.ring[q->rq.posted & (q->rq.room - 1)] = wr->wr_id;
         q->rq.posted++;
     }
     *bad = wr;

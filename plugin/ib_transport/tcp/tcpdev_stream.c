@@ -22,6 +22,7 @@
 #define NOT_SENT_MOST                                                                              \
     (128 << 10) /* bytes that TCP holds and has not sent: a small message waits                    \
                    behind no more */
+
 /* --- streams --- */
 
 struct tcpdev_stream *tcpdev_stream_new(struct tcpdev *d, int fd, bool dialled)
@@ -170,9 +171,6 @@ void tcpdev_stream_fail(struct tcpdev_stream *s, const char *why)
 {
     if (s->state == TCPDEV_DEAD) {
         return;
-    }
-    if (!s->dialled && s->state != TCPDEV_UP) {
-        s->dev->count.strangers++;
     }
     tcpdev_stream_move(s, TCPDEV_DEAD, why);
     pthread_mutex_lock(&s->dev->lock);
@@ -343,7 +341,7 @@ static const char *frames_take(struct tcpdev_stream *s)
                 break;
             }
             s->in_frame = false;
-            why = tcpdev_take_end(s);
+            tcpdev_take_end(s);
             continue;
         }
         at = in_take(s, TCPDEV_FRAME_SIZE);

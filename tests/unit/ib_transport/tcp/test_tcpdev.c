@@ -1,4 +1,6 @@
 /* The TCP device as verbs see it: what arrives, what completes, what ERR and keys promise. */
+#include <sys/wait.h>
+
 #include "tests/unit/suite.h"
 #include "tests/unit/tcpdev_rig.h"
 
@@ -111,30 +113,78 @@ START_TEST(reads)
 }
 END_TEST
 
-START_TEST(sends_take_receives)
+/* A key of 0 says "none" to a peer, and one that was taken away stays none for long. */
+START_TEST(keys_are_never_none_nor_the_last_ones)
 {
-    struct ibv_wc wc;
+    enum { LATELY = 16 };
+    uint32_t last[LATELY] = {0};
+    uint8_t byte;
 
-    rig_pair(0);
-    buffers(200000);
-    ck_assert_int_eq(rig_recv(1, 3, to, 150000, to_mr->lkey), 0);
-    ck_assert_int_eq(
-        rig_post(0, IBV_WR_SEND, 1, from, 140000, from_mr->lkey, NULL, 0, IBV_SEND_SIGNALED), 0);
-    wc = rig_wait(1);
-    ck_assert_int_eq(wc.status, IBV_WC_SUCCESS);
-    ck_assert_int_eq(wc.opcode, IBV_WC_RECV);
-    ck_assert_uint_eq(wc.byte_len, 140000);
-    ck_assert_mem_eq(from, to, 140000);
-    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
-    ck_assert_int_eq(
-        rig_post(0, IBV_WR_SEND, 1, from, 10, from_mr->lkey, NULL, 0, IBV_SEND_SIGNALED), 0);
-    ck_assert_int_eq(rig_wait(0).status, IBV_WC_RNR_RETRY_EXC_ERR);
-    buffers_end();
+    rig_open(0);
+    for (int i = 0; i < 200000; i++) {
+        struct ibv_mr *m = v.reg_mr(rig[0].pd, &byte, 1, RIG_ACCESS);
+
+        ck_assert_ptr_nonnull(m);
+        ck_assert_uint_eq(m->lkey, m->rkey);
+        ck_assert_uint_ne(m->rkey >> 12 << 12, m->rkey);
+        for (int k = 0; k < LATELY; k++) {
+            ck_assert_uint_ne(m->rkey, last[k]);
+        }
+        last[i % LATELY] = m->rkey;
+        ck_assert_int_eq(v.dereg_mr(m), 0);
+    }
     rig_close();
 }
 END_TEST
 
-/* The requester learns that it is done when the receive has been taken, as from a NIC. */
+/* Its parent's devices have no thread in it: it has none, and may have its own. */
+START_TEST(a_child_begins_anew)
+{
+    int status;
+    pid_t child;
+
+    rig_open(0);
+    child = fork();
+    if (child == 0) {
+        struct tcpdev_params p = {.addr.s_addr = htonl(INADDR_LOOPBACK), .secret = {1}};
+        struct ibv_device **list;
+        char why[128];
+        int n = -1;
+
+        if (tcpdev_add(&v, &p, why, sizeof(why)) != 0) {
+            _exit(1);
+        }
+        list = v.get_device_list(&n);
+        if (list == NULL || n != 1) {
+            _exit(2);
+        }
+        /* its own: one whose lock nobody holds and whose thread runs */
+        rig[0].ctx = rig[1].ctx = v.open_device(list[0]);
+        for (int i = 0; i < 2; i++) {
+            struct ibv_port_attr port;
+
+            rig[i].pd = v.alloc_pd(rig[i].ctx);
+            v.query_gid(rig[i].ctx, 1, 0, &rig[i].gid);
+            v.query_port(rig[i].ctx, 1, &port);
+            rig[i].lid = port.lid;
+            rig_qp(i, 20);
+        }
+        rig_connect(0, rig[1].lid, 20);
+        rig_connect(1, rig[0].lid, 20);
+        buffers(4096);
+        if (write_imm(1, 0, 4096) != 0 || rig_recv(1, 1, NULL, 0, 0) != 0) {
+            _exit(3);
+        }
+        _exit(rig_wait(0).status == IBV_WC_SUCCESS && memcmp(from, to, 4096) == 0 ? 0 : 4);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    rig_close();
+}
+END_TEST
+
+/* The requester learns that it is done when the receive
+ has been taken, as from a NIC. */
 START_TEST(immediate_waits_for_a_receive)
 {
     struct ibv_wc wc;
@@ -434,7 +484,8 @@ static void add(TCase *t)
     tcase_add_test(t, writes_of_all_sizes);
     tcase_add_test(t, inline_and_unsignaled);
     tcase_add_test(t, reads);
-    tcase_add_test(t, sends_take_receives);
+    tcase_add_test(t, keys_are_never_none_nor_the_last_ones);
+    tcase_add_test(t, a_child_begins_anew);
     tcase_add_test(t, immediate_waits_for_a_receive);
     tcase_add_test(t, error_flushes_all);
     tcase_add_test(t, error_at_the_target_ends_writing);

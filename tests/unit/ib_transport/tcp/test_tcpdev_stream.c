@@ -316,7 +316,7 @@ START_TEST(no_descriptor_for_a_dialler)
 }
 END_TEST
 
-#define LINES 512 /* of 128 bytes: a chunk */
+#define LINES 520 /* of 128 bytes: a chunk and a little */
 #define WORDS (LINES * 16)
 
 static _Atomic int reader_stop;
@@ -342,17 +342,23 @@ static void *reader(void *arg)
     return NULL;
 }
 
-/* i: bytes that come at a time; 0: as they come */
+/*
+ * i: bytes that come at a time, 0: as they come; and how many stand before the words, so that no
+ * chunk begins with one.
+ */
 START_TEST(a_poller_sees_whole_words_in_order)
 {
-    static const int pieces[] = {0, 5, 1003};
+    static const struct {
+        int pieces;
+        uint32_t before;
+    } c[] = {{0, 0}, {5, 0}, {1003, 0}, {0, 5}, {1003, 3}};
     uint64_t *src, *dst;
     pthread_t t;
 
     begin();
-    proxy.pieces = pieces[_i];
-    src = (uint64_t *)from;
-    dst = (uint64_t *)to;
+    proxy.pieces = c[_i].pieces;
+    src = (uint64_t *)(from + 8);
+    dst = (uint64_t *)(to + 8);
     reader_stop = 0;
     reader_saw = reader_wrong = 0;
     ck_assert_int_eq(pthread_create(&t, NULL, reader, dst), 0);
@@ -360,7 +366,8 @@ START_TEST(a_poller_sees_whole_words_in_order)
         for (int i = 0; i < WORDS; i++) {
             src[i] = k * 0x0101010101010101;
         }
-        ck_assert_int_eq(rig_post(0, IBV_WR_RDMA_WRITE, k, src, 8 * WORDS, from_mr->lkey, dst,
+        ck_assert_int_eq(rig_post(0, IBV_WR_RDMA_WRITE, k, from + 8 - c[_i].before,
+                                  c[_i].before + 8 * WORDS, from_mr->lkey, to + 8 - c[_i].before,
                                   to_mr->rkey, IBV_SEND_SIGNALED),
                          0);
         ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
@@ -380,7 +387,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, answers_that_are_lost, 0, 2);
     tcase_add_test(t, a_child_keeps_nothing_alive);
     tcase_add_test(t, no_descriptor_for_a_dialler);
-    tcase_add_loop_test(t, a_poller_sees_whole_words_in_order, 0, 3);
+    tcase_add_loop_test(t, a_poller_sees_whole_words_in_order, 0, 5);
     tcase_add_loop_test(t, strangers_are_not_let_in, 0, 4);
     tcase_add_test(t, another_listener_gets_nothing);
 }

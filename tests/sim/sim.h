@@ -552,7 +552,7 @@ struct sim_job {
     int cls; /* -1: seed modulo the number of classes */
     uint64_t from, count;
     int jobs, stop_at_first;
-    unsigned limit_s; /* real seconds for one seed */
+    unsigned limit_s; /* seconds of the processor for one seed */
     int recheck;      /* every so many seeds the run is repeated and its hash compared; 0: never */
 };
 uint64_t sim_jobs_run(const struct sim_job *j, struct sim_stats *per_class, uint64_t *passed);

@@ -10,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define STEPS      20  /* lines of progress */
 #define STEPS_FROM 100 /* ... of so many schedules or more */
+#define BLOCKED    20  /* on a machine so busy a seed may take so many times as long */
 #define RUN_FAILED 3   /* exit status of a child that has reported its failure; sanitizers use 1 */
 
 struct seat {
@@ -91,13 +93,23 @@ static void progress(const struct sim_job *j, struct floor *fl, int cls, int bad
             sim_classes[cls].name, (double)(real_now() - fl->since) / 1e9);
 }
 
+/* SIGPROF behind so many seconds of the processor, SIGALRM behind BLOCKED times as many for a seed
+ * that waits for ever. 0: no limit. */
+static void limit_set(unsigned s)
+{
+    struct itimerval t = {.it_value.tv_sec = s};
+
+    setitimer(ITIMER_PROF, &t, NULL);
+    alarm(s * BLOCKED);
+}
+
 /* One seed; 0 when it held, and was the same a second time where that is asked for. */
 static int seed_run(const struct sim_job *j, uint64_t seed, struct sim_stats *st)
 {
     int cls = class_of(j, seed), bad;
     uint64_t hash;
 
-    alarm(j->limit_s);
+    limit_set(j->limit_s);
     bad = sim_run(&run, cls, seed);
     sim_stats_add(&st[cls], &run.st);
     if (!bad && j->recheck && seed % (unsigned)j->recheck == 0) {
@@ -109,7 +121,7 @@ static int seed_run(const struct sim_job *j, uint64_t seed, struct sim_stats *st
             st[cls].failed++;
         }
     }
-    alarm(0);
+    limit_set(0);
     if (bad) {
         failure_print(&run);
     }
@@ -157,9 +169,10 @@ static void crash_note(const struct sim_job *j, struct floor *fl, struct seat *s
     uint64_t seed = j->from + seat->at;
     int cls = class_of(j, seed), sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 
-    if (sig == SIGALRM) {
-        printf("FAILED class %s seed %llu: no end within %u s of real time\n",
-               sim_classes[cls].name, (unsigned long long)seed, j->limit_s);
+    if (sig == SIGPROF || sig == SIGALRM) {
+        printf("FAILED class %s seed %llu: no end within %u s of %s\n", sim_classes[cls].name,
+               (unsigned long long)seed, sig == SIGPROF ? j->limit_s : j->limit_s * BLOCKED,
+               sig == SIGPROF ? "the processor" : "real time");
     } else if (sig) {
         printf("FAILED class %s seed %llu: %s\n", sim_classes[cls].name, (unsigned long long)seed,
                strsignal(sig));

@@ -27,7 +27,7 @@ static void usage(FILE *out)
         "  --without RULE switches a rule of the protocol off: the simulation is expected to fail\n"
         "  --first        stop at the first failure\n"
         "  --recheck K    run every K-th seed twice and compare (50; 0: never)\n"
-        "  --limit T      real seconds for one schedule (60)\n"
+        "  --limit T      seconds of the processor for one schedule (60)\n"
         "  --list         classes and rules\n"
         "Of 100 schedules or more each twentieth part is told on stderr.\n");
 }

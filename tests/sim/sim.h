@@ -126,6 +126,8 @@ struct sim_params {
     uint64_t pace_ns;   /* a sender pauses up to this long between two bursts */
     uint64_t setup_ns;  /* connections are made within this time: late ones find NICs dead */
     int loopback_pct, cross_dev_pct;
+    int last_nic;   /* the last NIC of each host is one of last resort */
+    int all_go;     /* every rail but the safe one is struck */
     int idle_rails; /* all connections are on the safe rail: the others carry nothing */
     int crossrail;  /* rails reach each other, and any pair of NICs may be a path ... */
     int own_rail;   /* ... but is none, by NCCL_R2_BACKUP_SCOPE=rail */
@@ -348,6 +350,11 @@ struct sim_conn {
     uint8_t *send_base, *recv_base;
     int may_fail; /* an error is a legal end from now on */
     int left;     /* the receiver has aborted: what lands in its open slots is nobody's */
+    struct {
+        uint64_t wrs[IB_MAX_NICS];
+        uint32_t inc[IB_MAX_NICS];
+        int looks[IB_MAX_NICS];
+    } resort; /* at the last look */
     int kept; /* memory that stayed registered at an abort: bit 0 the sender's, bit 1 the receiver's
                */
 };
@@ -440,6 +447,12 @@ void sim_unheard_draw(struct sim_params *p, struct fab_rng *r);
 void sim_deaf_draw(struct sim_params *p, struct fab_rng *r);
 void sim_deaf_short_draw(struct sim_params *p, struct fab_rng *r);
 
+/* ---- last resort ---- */
+
+void sim_resort_verbs(const struct sim_params *p, struct ib_verbs *verbs);
+void sim_resort_rates(struct sim *s, struct fab_desc *d);
+void sim_resort_watch(struct sim *s);
+
 /* ---- which part broke ---- */
 
 void sim_locate_draw(struct sim_params *p, struct fab_rng *r);
@@ -466,6 +479,7 @@ struct sim_stats {
     uint64_t lists, lists_cut; /* of send work requests: adaptive routing posts two at a time */
     uint64_t overtaken;        /* writes placed before an older one of their queue pair */
     uint64_t weights;          /* changes of weights or paths of a plan that were seen */
+    uint64_t resorts;          /* looks at which a connection had sent over its last resort */
     uint64_t returns;          /* incarnations after the first that came up, at the receiver */
     struct mx_sums matrix;
     uint64_t

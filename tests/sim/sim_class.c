@@ -508,6 +508,31 @@ static void draw_ways(struct sim_params *p, struct fab_rng *r)
     p->ports_differ = sim_pct(r, 40);
 }
 
+/* All RDMA NICs of a host, or of all, for a while or for good: what is left is TCP. */
+static void draw_resort(struct sim_params *p, struct fab_rng *r)
+{
+    switch (sim_pick(r, 0, 3)) {
+    case 0:
+    case 1:
+        draw_return(p, r);
+        p->dead_at_start = 0;
+        p->both_pct = 50;
+        p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_DRAIN) : 0;
+        p->chain_pct = (int)sim_pick(r, 0, 80);
+        break;
+    case 2:
+        p->all_go = 1;
+        p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | GREY_FAULTS;
+        break;
+    default: /* nothing happens */
+        draw_calm(p, r);
+        break;
+    }
+    p->nics = (int)sim_pick(r, 2, 4);
+    p->last_nic = 1;
+    p->stall_ms = p->stall_ms < 1000 ? 1000 : p->stall_ms;
+}
+
 #define BY_NAME 7 /* at the end: those that no turn comes to */
 
 const struct sim_class sim_classes[] = {
@@ -561,6 +586,8 @@ const struct sim_class sim_classes[] = {
      sim_deaf_draw},
     {"unheard", "driver hangs, soft fences, words that are lost and come late", sim_unheard_draw},
     {"ways", "several ways between two NICs, one of which is silent or loses packets", draw_ways},
+    {"resort", "all RDMA NICs go, for a while or for good: over the last resort, and back",
+     draw_resort},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
     {"locate-late",

@@ -256,9 +256,9 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
         from = index % p->procs;
         to = (from + 1 + index / p->procs) % p->procs;
     }
-    dev = dev2 = (int)(fab_rng_next(&s->rng) % (unsigned)p->nics);
+    dev = dev2 = (int)(fab_rng_next(&s->rng) % (unsigned)(p->nics - p->last_nic));
     if (sim_pct(&s->rng, p->cross_dev_pct)) {
-        dev2 = (int)(fab_rng_next(&s->rng) % (unsigned)p->nics);
+        dev2 = (int)(fab_rng_next(&s->rng) % (unsigned)(p->nics - p->last_nic));
     }
     c->sim = s;
     c->index = index;
@@ -269,6 +269,7 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
     memset(c->send_free, 1, sizeof(c->send_free));
     c->may_fail = c->left = 0;
     c->kept = 0;
+    memset(&c->resort, 0, sizeof(c->resort));
     end_init(&c->s, c, 1, from, dev);
     end_init(&c->r, c, 0, to, dev2);
     sim_traffic_draw(c, &s->rng);

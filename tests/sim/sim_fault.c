@@ -418,6 +418,9 @@ void sim_faults_draw(struct sim *s)
 
     s->nfaults = 0;
     s->safe_rail = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics);
+    if (s->p.last_nic) {
+        s->safe_rail = s->p.nics - 1;
+    }
     for (int i = 0; s->p.idle_rails && i < s->p.conns; i++) {
         s->conn[i].s.dev = s->conn[i].r.dev = s->safe_rail;
     }
@@ -425,8 +428,8 @@ void sim_faults_draw(struct sim *s)
         sim_rounds_draw(s);
         return;
     }
-    if (s->p.want == SIM_WANT_ERROR && !s->p.no_failover) {
-        for (int i = 0; i < s->p.nics; i++) {
+    if ((s->p.want == SIM_WANT_ERROR && !s->p.no_failover) || s->p.all_go) {
+        for (int i = s->p.all_go; i < s->p.nics; i++) {
             previous = fault_draw(s, previous, (s->safe_rail + i) % s->p.nics);
         }
         return;

@@ -162,6 +162,22 @@ static int copies_missing(const struct sim_stats *st)
     return missing;
 }
 
+/* Nor those with a NIC of last resort over which hardly any has sent. */
+static int resorts_missing(const struct sim_stats *st)
+{
+    int missing = 0;
+
+    for (int c = 0; c < sim_class_count; c++) {
+        if (strcmp(sim_classes[c].name, "resort") != 0 || st[c].runs < LIVES_RUNS ||
+            st[c].resorts >= st[c].runs) {
+            continue;
+        }
+        printf("FAILED class %s: hardly anything went over the last resort\n", sim_classes[c].name);
+        missing++;
+    }
+    return missing;
+}
+
 /* Nor have schedules of all classes in which no library refused a post in ERR, made up a flush, or
  * did so ahead of an arrival. */
 static int providers_missing(const struct sim_stats *st)
@@ -190,7 +206,8 @@ static int run_many(const struct sim_job *job)
 
     sim_table_print(st);
     failed += (uint64_t)lives_missing(st) + (uint64_t)lists_missing(st) +
-              (uint64_t)copies_missing(st) + (uint64_t)providers_missing(st);
+              (uint64_t)copies_missing(st) + (uint64_t)resorts_missing(st) +
+              (uint64_t)providers_missing(st);
     printf("%llu passed, %llu failed\n", (unsigned long long)passed, (unsigned long long)failed);
     return failed != 0;
 }

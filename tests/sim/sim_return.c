@@ -181,7 +181,7 @@ void sim_rounds_draw(struct sim *s)
     struct sim_fault *previous = NULL;
 
     for (int i = 0; i < s->p.rounds && s->nfaults <= SIM_MAX_FAULTS - ROUND_MOST; i++) {
-        int rail = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics);
+        int rail = (int)(fab_rng_next(&s->rng) % (unsigned)(s->p.nics - s->p.last_nic));
         struct sim_fault *f =
             round_draw(s, rail, previous ? index_of(s, previous) : -1,
                        fab_rng_upto(&s->rng, previous ? s->p.gap_ns : 2 * SIM_MS));
@@ -199,7 +199,8 @@ void sim_rounds_late_nic(struct sim *s, int host, int rail)
 
 int sim_rounds_must_wait(const struct sim *s, const struct sim_fault *f)
 {
-    if (!s->p.rounds || f->kind < 0 || f->kind == SIM_F_OOB_OUTAGE || f->nic != s->safe_rail) {
+    if (f->kind < 0 || f->kind == SIM_F_OOB_OUTAGE ||
+        !(s->p.last_nic || (s->p.rounds && f->nic == s->safe_rail))) {
         return 0;
     }
     for (int i = 0; i < s->p.conns; i++) {

@@ -84,6 +84,7 @@ static void watch(void *arg)
         end_watch(&s->conn[i].r, now);
     }
     sim_quarantine_watch(s);
+    sim_resort_watch(s);
     if (fab_inproc_events(s->f) > EVENTS_LIMIT) {
         sim_fail(s, "more than %llu events: the clock hardly moves", EVENTS_LIMIT);
     }
@@ -224,6 +225,7 @@ static int fabric_make(struct sim *s)
     desc.spines = s->p.spines;
     desc.hash = s->p.hash_qp ? FAB_HASH_QP : FAB_HASH_PORTS;
     sim_weights_rates(s, &desc);
+    sim_resort_rates(s, &desc);
     opts.on_memory_write = sim_oracle_write;
     opts.arg = s;
     s->f = fab_inproc_create(&desc, s->seed * 7919 + 13, &opts);
@@ -264,7 +266,7 @@ static void providers_make(struct sim *s)
         return;
     }
     for (int h = 0; h < (s->p.share_host ? 2 : s->p.procs); h++) {
-        for (int n = 0; n < s->p.nics; n++) {
+        for (int n = 0; n < s->p.nics - s->p.last_nic; n++) {
             kind = s->p.one_provider ? kind : fab_rng_upto(&r, FAB_PROVIDERS_IN_ERR - 1);
             snprintf(text, sizeof(text), "h%d:n%d provider %s", h, n, fab_provider_name(kind));
             sim_trace(s, "%s", text);

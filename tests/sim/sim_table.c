@@ -36,6 +36,7 @@ void sim_stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->oob_outages += s->oob_outages;
     to->ghosts += s->ghosts;
     to->returns += s->returns;
+    to->resorts += s->resorts;
     to->weights += s->weights;
     mx_sums_add(&to->matrix, &s->matrix);
     for (int i = 0; i < SIM_LIVES; i++) {
@@ -116,6 +117,9 @@ static void details_print(const char *name, const struct sim_stats *st)
             printf(" %d%s: %llu", i, i == SIM_LIVES - 1 ? "+" : "",
                    (unsigned long long)st->carried[i]);
         }
+    }
+    if (st->resorts) {
+        printf(" looks over the last resort %llu", (unsigned long long)st->resorts);
     }
     if (st->weights) {
         printf(" plans changed %llu", (unsigned long long)st->weights);

@@ -136,6 +136,12 @@ no_devices_outside() {
     LD_LIBRARY_PATH=$build/softfab-lib ibv_devinfo -l | grep -q '^0 HCAs'
 }
 
+# An exec around this one has set what is the host's; what the user has set stays.
+exec_inside_exec() {
+    on "$name" 0 "$sf" exec --name "$name" --host 1 -- env >"$tmp/env1" && NCCL_HOSTID=mine on "$name" 0 "$sf" exec --name "$name" --host 1 -- env >"$tmp/env2" &&
+        grep -qx 'NCCL_HOSTID=h1' "$tmp/env1" && grep -qx 'NCCL_R2_RUN_DIR=.*/host1/run' "$tmp/env1" && grep -qx 'NCCL_HOSTID=mine' "$tmp/env2"
+}
+
 figures() { # figures LABEL SIZE COLUMN UNIT PROGRAM OPTIONS...: passes when both ends do and the figure is not 0
     label=$1
     size=$2
@@ -153,6 +159,7 @@ figures() { # figures LABEL SIZE COLUMN UNIT PROGRAM OPTIONS...: passes when bot
 programs() {
     check "ibv_devinfo: 4 NICs on each host, active" devices
     check "without softfab exec there are no devices" no_devices_outside
+    check "exec inside exec" exec_inside_exec
     check "ibv_rc_pingpong, contents checked" pair "$name" ibv_rc_pingpong -d fab0 -g 3 -n 2000 -c
     check "ibv_rc_pingpong with events" pair "$name" ibv_rc_pingpong -d fab1 -g 3 -n 500 -e -c
     check "ibv_rc_pingpong, 1 MiB" pair "$name" ibv_rc_pingpong -d fab2 -g 1 -n 200 -s 1048576 -c

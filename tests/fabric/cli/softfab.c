@@ -53,7 +53,7 @@ static const char help[] =
     "           blackhole  loss 1%  rate 20MB/s (shared by all packets over it)  restore (as *:* restore does)\n"
     "           down            switches know, and spread its packets over the others; up ends it and blackhole\n"
     "exec     sets LD_LIBRARY_PATH, SOFTFAB_DIR, SOFTFAB_HOST, SOFTFAB_SYSFS (what would be /sys for these NICs) and, unless\n"
-    "         they are set, NCCL_R2_RUN_DIR and NCCL_HOSTID (h0, h1, ...)\n"
+    "         they are set (by another than an exec around it), NCCL_R2_RUN_DIR and NCCL_HOSTID (h0, h1, ...)\n"
     "\n"
     "Exit status: 0 done, 1 failed, 2 wrong use; exec has that of COMMAND.\n";
 

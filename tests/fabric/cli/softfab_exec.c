@@ -31,12 +31,30 @@ static int library_dir(char *buf, size_t len)
     return 0;
 }
 
+/*
+ * What the user has set stays. What an exec around this one has set, for the host that it is on, is
+ * not the user's: 1 where  is that, or not set.
+ */
+static int is_ours(const char *name, const char *format)
+{
+    const char *dir = getenv(SEG_ENV_DIR), *host = getenv(SEG_ENV_HOST), *now = getenv(name);
+    char outer[SEG_PATH_MAX + 32];
+
+    if (now == NULL || dir == NULL || host == NULL) {
+        return now == NULL;
+    }
+    snprintf(outer, sizeof(outer), format, dir, host);
+    return strcmp(now, outer) == 0;
+}
+
 static int environment_set(const struct seg_map *m, int host)
 {
     char lib[PATH_MAX], path[2 * PATH_MAX], num[16], id[16], sysfs[SEG_PATH_MAX + 32],
         run[SEG_PATH_MAX + 32];
     const char *old = getenv("LD_LIBRARY_PATH");
     int rc = library_dir(lib, sizeof(lib));
+    int run_is_ours = is_ours("NCCL_R2_RUN_DIR", "%s/host%s/run");
+    int id_is_ours = is_ours("NCCL_HOSTID", "%.0sh%s");
 
     if (rc != 0) {
         return rc;
@@ -55,9 +73,10 @@ static int environment_set(const struct seg_map *m, int host)
     if (mkdir(run, 0700) != 0 && errno != EEXIST) {
         return softfab_fail("cannot make %s: %s", run, strerror(errno));
     }
-    if (setenv("NCCL_R2_RUN_DIR", run, 0) != 0 || setenv("LD_LIBRARY_PATH", path, 1) != 0 ||
-        setenv(SEG_ENV_DIR, m->dir, 1) != 0 || setenv(SEG_ENV_HOST, num, 1) != 0 ||
-        setenv("NCCL_HOSTID", id, 0) != 0 || setenv("SOFTFAB_SYSFS", sysfs, 1) != 0) {
+    if (setenv("NCCL_R2_RUN_DIR", run, run_is_ours) != 0 ||
+        setenv("LD_LIBRARY_PATH", path, 1) != 0 || setenv(SEG_ENV_DIR, m->dir, 1) != 0 ||
+        setenv(SEG_ENV_HOST, num, 1) != 0 || setenv("NCCL_HOSTID", id, id_is_ours) != 0 ||
+        setenv("SOFTFAB_SYSFS", sysfs, 1) != 0) {
         return softfab_fail("cannot set the environment: %s", strerror(errno));
     }
     return 0;

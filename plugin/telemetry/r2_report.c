@@ -95,7 +95,7 @@ void r2_report_emit(struct r2_report *r, struct r2_event *e, uint64_t mono)
 {
     e->mono_ns = mono;
     e->when_ns = r2_report_real(r, mono);
-    e->capacity.all = r->inst->nics.count;
+    e->capacity.all = r->inst->nics.count - r->inst->nics.last_count;
     e->capacity.up = __builtin_popcount(r2_report_usable(r));
     count(&r->sum, e->kind);
     if (e->kind != R2_EVENT_START && e->kind != R2_EVENT_STOP) {

@@ -76,7 +76,7 @@ static void advise(struct r2_report *r, const char *reason, const char *peer, co
 void r2_report_advise_nics(struct r2_report *r, uint64_t now)
 {
     int all = r->inst->nics.count - r->inst->nics.last_count;
-    int up = __builtin_popcount(r2_report_usable(r) & (uint32_t)((1ull << all) - 1));
+    int up = __builtin_popcount(r2_report_usable(r));
     char text[96];
 
     if (up > 1) {

@@ -78,7 +78,7 @@ uint32_t r2_report_usable(const struct r2_report *r)
             lost |= stood & ~up;
         }
     }
-    for (int i = 0; i < inst->nics.count; i++) {
+    for (int i = 0; i < inst->nics.count - inst->nics.last_count; i++) {
         uint32_t bit = 1u << i;
 
         if (r->nic[i].state == IB_NIC_UP && !(inst->drain.nics & bit) &&
@@ -286,10 +286,13 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     out->rail = nic->rail;
     out->speed_mbps = (uint32_t)nic->speed_mbps;
     out->port = nic->port;
+    out->last_resort = nic->last;
     out->state = (uint8_t)n->state;
     out->drained = (r->inst->drain.nics >> i) & 1;
     if (out->drained && n->state == IB_NIC_UP) {
         drain_notes(r->inst, i, out);
+    } else if (nic->last && n->state == IB_NIC_UP) {
+        snprintf(out->why, sizeof(out->why), "last resort");
     }
     out->lid = id.lid;
     memcpy(out->gid, id.gid, sizeof(out->gid)); /* as it may be shown */

@@ -83,7 +83,8 @@ struct r2_stat_nic {
     uint8_t port, state, drained; /* state: enum r2_stat_nic_state */
     uint8_t theirs; /* every connection that moved away did so for what is known to be the peer's */
     uint8_t gid[16];
-    uint16_t lid, reserved2;
+    uint16_t lid;
+    uint8_t last_resort, reserved2;      /* docs/last-resort.md: counted among no NICs */
     struct r2_hist sends[R2_SEND_SIZES]; /* times of sends, of some of them; r2_latency.h */
 };
 

@@ -97,6 +97,31 @@ if wanted "a NIC is left"; then
         fi
     fi
 fi
+# What monitors see, at both hosts: TCP is one row for all processes, and none of the NICs that are counted.
+if wanted "monitors"; then
+    fab=last$$
+    trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
+    "$B/softfab" up --name $fab --hosts 2 --nics 2 --rate 50MB/s >/dev/null || exit 1
+    look="for h in 0 1; do $B/softfab exec --name $fab --host \$h -- $B/r2_stat --check; echo \"rc \$?\"; $B/softfab exec --name $fab --host \$h -- $B/r2_stat -H; $B/softfab exec --name $fab --host \$h -- $B/r2_stat --json; done"
+    perf all_reduce -b 512K -e 512K --buffsize 256K --fabric $fab --ranks-per-host 2 --duration 1s --after 2500ms --fault '300ms:h1:* down' \
+        --fault-cmd "100ms:{ $look; } >$log/before" --fault-cmd "2s:{ $look; } >$log/stat"
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+    if was_right "monitors"; then
+        if [ "$(grep -c '^rc 0' "$log/before")" != 2 ] || grep -q 'over TCP' "$log/before"; then
+            bad "monitors" "a problem while all is well: $(grep -B 1 '^rc' "$log/before")"
+        elif [ "$(grep -cE '^[1-9][0-9]* connections go over TCP, no RDMA path is left to them: checkpoint now$' "$log/stat")" != 2 ] || [ "$(grep -c '^rc 1' "$log/stat")" != 2 ]; then
+            bad "monitors" "--check says: $(grep -B 1 '^rc' "$log/stat")"
+        elif [ "$(grep -c '^tcp0 .* last resort$' "$log/stat")" != 2 ]; then
+            bad "monitors" "not one row of tcp0 for the two processes of a host: $(grep '^tcp0' "$log/stat")"
+        elif grep -q '"capacity":\[3,' "$log/stat" || ! grep -q '"capacity":\[2,0\]' "$log/stat"; then
+            bad "monitors" "capacity: $(grep -o '"capacity":[^]]*]' "$log/stat" | sort | uniq -c)"
+        elif ! grep -q 'job continues at 0/2' "$log/stat"; then
+            bad "monitors" "no verdict says that 0 of 2 NICs are left: $(grep verdict "$log/stat")"
+        else
+            ok "monitors"
+        fi
+    fi
+fi
 if wanted "rate"; then
     NCCL_R2_LAST_RESORT_RATE=10 perf sendrecv -b 512K -e 512K --hosts 2 --nics 2 --rate 50MB/s --duration 1s --fault '300ms:h1:* down' --after 2s
     went "rate"

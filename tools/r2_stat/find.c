@@ -219,6 +219,23 @@ static void nic_add(struct stat_nic *to, const struct r2_stat_nic *n)
     }
 }
 
+/* One of last resort is each process's own, and one row for all. */
+static bool is_same(const struct r2_stat_nic *a, const struct r2_stat_nic *b)
+{
+    return strcmp(a->name, b->name) == 0 &&
+           (a->last_resort ? b->last_resort : a->guid == b->guid && a->port == b->port);
+}
+
+uint32_t stat_proc_nics(const struct stat_proc *p)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->v.who.nics; i++) {
+        n += !p->v.nic[i].last_resort;
+    }
+    return n;
+}
+
 int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NICS])
 {
     int nics = 0;
@@ -232,8 +249,7 @@ int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NIC
             if (nic->name[0] == '\0') {
                 continue; /* it could not be read */
             }
-            while (at < nics && (out[at].n.guid != nic->guid || out[at].n.port != nic->port ||
-                                 strcmp(out[at].n.name, nic->name) != 0)) {
+            while (at < nics && !is_same(&out[at].n, nic)) {
                 at++;
             }
             if (at == R2_STAT_NICS) {

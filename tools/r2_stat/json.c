@@ -121,6 +121,7 @@ static void nic_put(struct r2_json *j, const struct r2_stat_nic *n)
     r2_json_int(j, "primary", n->primary);
     r2_json_int(j, "moved", n->moved);
     r2_json_int(j, "only_nic", n->last);
+    r2_json_int(j, "last_resort", n->last_resort != 0);
     r2_json_int(j, "fault_at_peer", n->theirs != 0);
     text_put(j, "trouble", n->trouble);
     time_put(j, "trouble_at", n->trouble_at);
@@ -223,7 +224,7 @@ static void who_put(struct r2_json *j, const struct stat_proc *p)
     r2_json_text(j, "digest", digest);
     time_put(j, "start", w->start);
     time_put(j, "updated", w->updated);
-    capacity_put(j, w->nics, w->capacity_up);
+    capacity_put(j, stat_proc_nics(p), w->capacity_up);
     r2_json_int(j, "faults", (int64_t)w->faults);
     r2_json_int(j, "switches", (int64_t)w->switches);
     r2_json_int(j, "failbacks", (int64_t)w->failbacks);

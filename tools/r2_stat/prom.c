@@ -104,9 +104,10 @@ static void host_gauges(const struct out *o)
 
     for (int i = 0; i < o->found->procs; i++) {
         const struct r2_stat_who *w = &o->found->proc[i]->v.who;
+        uint32_t nics = stat_proc_nics(o->found->proc[i]);
 
-        all += w->nics;
-        up += w->capacity_up < w->nics ? w->capacity_up : w->nics;
+        all += nics;
+        up += w->capacity_up < nics ? w->capacity_up : nics;
         stall = w->stall_max_ns > stall ? w->stall_max_ns : stall;
     }
     head(o, "r2_build_info", "gauge", "The version of r2_stat that wrote this.");

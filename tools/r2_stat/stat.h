@@ -48,6 +48,8 @@ struct stat_nic {
     struct r2_stat_nic n; /* sums; state and reason of the process that sees it worst */
     uint32_t procs;
 };
+/* NICs of @p, without those of last resort. */
+uint32_t stat_proc_nics(const struct stat_proc *p);
 /* The NICs of @n processes from @p on; returns how many. */
 int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NICS]);
 /*

@@ -162,6 +162,7 @@ int stat_follow(struct stat_found *f, bool json)
 struct health {
     const struct r2_stat_nic *worst;   /* NIC of all jobs; NULL: all are well */
     const struct r2_stat_nic *theirs;  /* well, but a peer's fault made connections leave it */
+    const struct r2_stat_nic *resort;  /* connections have no path but over it; NULL: none */
     uint32_t bad;                      /* NICs */
     const struct r2_stat_nic *stalled; /* stood still lately, without a fault; NULL: none */
 };
@@ -178,6 +179,10 @@ static struct health health_of(const struct stat_found *f)
         bool moved = x->moved && !x->drained;
         int s = x->state != R2_STAT_NIC_UP ? 2 + x->state : moved && !x->theirs;
 
+        if (x->last_resort) {
+            h.resort = x->last ? x : NULL;
+            continue;
+        }
         h.bad += s > 0;
         if (s > score) {
             score = s;
@@ -249,7 +254,11 @@ int stat_check(const struct stat_found *f)
         return 2;
     }
     h = health_of(f);
-    if (h.worst) {
+    if (h.resort) {
+        snprintf(line, sizeof(line),
+                 "%u connections go over TCP, no RDMA path is left to them: checkpoint now",
+                 h.resort->last);
+    } else if (h.worst) {
         problem_text(h.worst, h.bad, line, sizeof(line));
     } else if (giveups) {
         snprintf(line, sizeof(line), "%" PRIu64 " connections were given up; the NICs are up",
@@ -260,7 +269,7 @@ int stat_check(const struct stat_found *f)
         well_text(f, &h, line, sizeof(line));
     }
     puts(line);
-    return h.worst || giveups || h.stalled;
+    return h.resort || h.worst || giveups || h.stalled;
 }
 
 int stat_assert_loaded(const struct stat_found *f)

@@ -203,14 +203,15 @@ static void name_ours(struct r2_inst *inst, const struct r2_case *k, struct r2_f
     int blamed = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
 
     l->pci = pci ? pci + 1 : NULL;
-    l->capacity_of = (unsigned)inst->nics.count;
+    l->capacity_of = (unsigned)(inst->nics.count - inst->nics.last_count);
     for (int i = 0; i < inst->nics.count; i++) {
         uint32_t bit = 1u << i;
 
         if (ib_nic_state_get(&inst->nics.nic[i]) != IB_NIC_UP || (blamed && i == k->nic)) {
             continue;
         }
-        l->capacity += !(inst->drain.nics & bit) && ((e->over & bit) || !(e->lost & bit));
+        l->capacity += !inst->nics.nic[i].last && !(inst->drain.nics & bit) &&
+                       ((e->over & bit) || !(e->lost & bit));
         if (e->to & bit) {
             add(f->to, sizeof(f->to), "%s", inst->nics.nic[i].name);
         }

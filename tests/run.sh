@@ -6,7 +6,7 @@
 # reason is its last line. A test that counts nothing counts as one. R2_T=NAME runs only the tests whose name contains NAME.
 B=$1
 shift
-limit=600
+limit=1800
 if [ "${1:-}" = -l ]; then
     limit=$2
     shift 2

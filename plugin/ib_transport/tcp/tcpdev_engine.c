@@ -13,6 +13,7 @@
 #define GREETING_NS   5000000000ull /* a stream that is not UP by then never is */
 #define TICK_NS       10000000ull   /* while something is out: retries and budgets are looked at */
 #define LISTEN_NS     100000000ull  /* behind an accept for which there was no descriptor */
+#define CROWDED_NS    200000000ull  /* where there are too many strangers, one has so long */
 #define STRANGERS_MAX 64            /* accepted streams that have not proved the secret */
 
 /* --- dial and accept --- */
@@ -94,19 +95,42 @@ static void listen_set(struct tcpdev *d, bool on)
     epoll_ctl(d->epoll_fd, EPOLL_CTL_MOD, d->listen_fd, &e);
 }
 
+static bool is_stranger(const struct tcpdev_stream *s)
+{
+    return !s->dialled && s->state != TCPDEV_UP && s->state != TCPDEV_DEAD;
+}
+
+/* The oldest stranger makes room: who knows the secret proves it within two round trips. */
+static bool make_room(struct tcpdev *d)
+{
+    struct tcpdev_stream *oldest = NULL;
+
+    for (struct tcpdev_stream *s = d->streams; s; s = s->next) {
+        if (is_stranger(s) && (oldest == NULL || s->since < oldest->since)) {
+            oldest = s;
+        }
+    }
+    if (oldest == NULL || tcpdev_now() < oldest->since + CROWDED_NS) {
+        return false;
+    }
+    tcpdev_stream_fail(oldest, "it has not proved the secret, and others wait");
+    return true;
+}
+
 static void accept_all(struct tcpdev *d)
 {
     int fd, strangers = 0;
 
     for (const struct tcpdev_stream *s = d->streams; s; s = s->next) {
-        strangers += !s->dialled && s->state != TCPDEV_UP && s->state != TCPDEV_DEAD;
+        strangers += is_stranger(s);
     }
     while ((fd = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        if (strangers++ >= STRANGERS_MAX) {
+        if (strangers >= STRANGERS_MAX && !make_room(d)) {
             close(fd);
-        } else {
-            tcpdev_stream_new(d, fd, false);
+            continue;
         }
+        strangers += strangers < STRANGERS_MAX;
+        tcpdev_stream_new(d, fd, false);
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         listen_set(d, false); /* it would be readable for ever */

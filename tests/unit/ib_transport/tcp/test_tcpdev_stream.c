@@ -7,6 +7,7 @@
 #include "tests/unit/tcpdev_proxy.h"
 
 #define PART  (1u << 20)
+#define CROWD 64
 #define COUNT 48
 
 static uint8_t *from, *to;
@@ -148,6 +149,29 @@ START_TEST(strangers_are_not_let_in)
     ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
     ck_assert_int_eq(proxy.carried, 1);
     ck_assert_mem_eq(from, to, 2 * PART);
+    end();
+}
+END_TEST
+
+/* Who says nothing has no place for long where others want it. */
+START_TEST(a_crowd_of_strangers)
+{
+    int fd[CROWD], left = 0;
+    char byte;
+
+    begin();
+    for (int i = 0; i < CROWD; i++) {
+        fd[i] = proxy_connect(rig[1].lid);
+        ck_assert_int_ge(fd[i], 0);
+    }
+    post(0);
+    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    ck_assert_mem_eq(from, to, PART);
+    for (int i = 0; i < CROWD; i++) { /* those that were not in the way have their time */
+        left += recv(fd[i], &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+        close(fd[i]);
+    }
+    ck_assert_int_ge(left, CROWD / 2);
     end();
 }
 END_TEST
@@ -389,6 +413,7 @@ static void add(TCase *t)
     tcase_add_test(t, no_descriptor_for_a_dialler);
     tcase_add_loop_test(t, a_poller_sees_whole_words_in_order, 0, 5);
     tcase_add_loop_test(t, strangers_are_not_let_in, 0, 4);
+    tcase_add_test(t, a_crowd_of_strangers);
     tcase_add_test(t, another_listener_gets_nothing);
 }
 

@@ -4,7 +4,9 @@ ifeq ($(origin CC),default)
 CC      := gcc
 endif
 VERSION := $(shell cat VERSION)
-GIT     := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+# In a tree that `make dist` packed, or `git archive`, the commit stands in a file; a git around such a tree is another project's.
+PACKED  := $(shell grep -v Format packaging/commit | cut -c1-12)
+GIT     := $(or $(PACKED),$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown))
 PREFIX  ?= /usr/local
 LIBDIR  ?= $(PREFIX)/lib
 
@@ -131,7 +133,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take more than a few seconds left out. ONLY=NAME: those
 # whose name contains it, slow or not.
@@ -549,6 +551,14 @@ uninstall:
 	@if [ "$$(readlink "$(DESTDIR)$(LIBDIR)/libnccl-net.so" 2>/dev/null)" = libnccl-net-r2.so ]; then \
 	  rm -f "$(DESTDIR)$(LIBDIR)/libnccl-net.so"; fi
 	-@rmdir $(DESTDIR)$(PREFIX)/share/doc/nccl-net-r2 $(DESTDIR)$(LIBDIR)/nccl-net-r2 2>/dev/null || true
+
+# The source of the commit that is checked out: the same bytes on every machine. It builds without git.
+.PHONY: dist
+dist:
+	@mkdir -p $(B)
+	@git diff --quiet HEAD || echo "dist: what is not committed is left out" >&2
+	set -e; t=nccl-net-r2-$$(git show HEAD:VERSION); git -c tar.umask=0022 archive --format=tar --prefix=$$t/ HEAD >$(B)/$$t.tar; \
+	  gzip -9n <$(B)/$$t.tar >$(B)/$$t.tar.gz.tmp; rm $(B)/$$t.tar; mv $(B)/$$t.tar.gz.tmp $(B)/$$t.tar.gz
 
 clean:
 	rm -rf $(B)

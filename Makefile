@@ -520,12 +520,15 @@ define install_file
 	mkdir -p $(dir $(DESTDIR)$(2)) && install -m $(3) $(1) $(DESTDIR)$(2).tmp && mv -f $(DESTDIR)$(2).tmp $(DESTDIR)$(2)
 endef
 INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so \
-             $(addprefix $(PREFIX)/bin/,r2_perf r2_config r2_ctl r2_stat r2_topo r2_plan) $(PREFIX)/share/doc/nccl-net-r2/README.md \
+             $(PREFIX)/lib/nccl-net-r2/softfab-lib/libibverbs.so.1 \
+             $(addprefix $(PREFIX)/bin/,softfab r2_perf r2_config r2_ctl r2_stat r2_topo r2_plan) $(PREFIX)/share/doc/nccl-net-r2/README.md \
              $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1 r2_plan.1) $(PREFIX)/share/man/man7/nccl-net-r2.7
-install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan
+install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
 	$(if $(OOB_MPI),$(call install_file,$(OOB_MPI),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so,755))
 	$(if $(TOPO_HWLOC),$(call install_file,$(TOPO_HWLOC),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so,755))
+	$(call install_file,$(DROPIN),$(PREFIX)/lib/nccl-net-r2/softfab-lib/libibverbs.so.1,644)
+	$(call install_file,$(B)/softfab,$(PREFIX)/bin/softfab,755)
 	$(call install_file,$(B)/r2_perf,$(PREFIX)/bin/r2_perf,755)
 	$(call install_file,$(B)/r2_config,$(PREFIX)/bin/r2_config,755)
 	$(call install_file,$(B)/r2_ctl,$(PREFIX)/bin/r2_ctl,755)
@@ -550,7 +553,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 	@if [ "$$(readlink "$(DESTDIR)$(LIBDIR)/libnccl-net.so" 2>/dev/null)" = libnccl-net-r2.so ]; then \
 	  rm -f "$(DESTDIR)$(LIBDIR)/libnccl-net.so"; fi
-	-@rmdir $(DESTDIR)$(PREFIX)/share/doc/nccl-net-r2 $(DESTDIR)$(LIBDIR)/nccl-net-r2 2>/dev/null || true
+	-@rmdir $(DESTDIR)$(PREFIX)/share/doc/nccl-net-r2 $(DESTDIR)$(PREFIX)/lib/nccl-net-r2/softfab-lib $(DESTDIR)$(PREFIX)/lib/nccl-net-r2 $(DESTDIR)$(LIBDIR)/nccl-net-r2 2>/dev/null || true
 
 # The source of the commit that is checked out: the same bytes on every machine. It builds without git.
 .PHONY: dist

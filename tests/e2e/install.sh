@@ -41,6 +41,9 @@ files installed
 check "the library" test -f "$lib/libnccl-net-r2.so"
 check "its mode" test "$(stat -c %a "$lib/libnccl-net-r2.so")" = 755
 check "no libnccl-net.so unless asked for" no test -e "$lib/libnccl-net.so"
+# alone: without the build beside it, and by the installed plugin, whatever else the machine has
+check "r2_perf, installed, brings up a fabric" env -u LD_LIBRARY_PATH -u NCCL_NET_PLUGIN NCCL_NET=R2 \
+    timeout 120 "$tmp/root/usr/bin/r2_perf" all_reduce --nics 4 -b 64K -e 64K -n 2
 check "no half written file" no grep '\.tmp' "$tmp/installed"
 check "the loader's name is the file's" sh -c "readelf -d '$lib/libnccl-net-r2.so' | grep -q 'SONAME.*\[libnccl-net-r2.so\]'"
 

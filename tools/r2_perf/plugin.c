@@ -13,6 +13,7 @@
 
 #define PLUGIN_CONF_LINE  4096
 #define PLUGIN_CONF_VALUE 1024
+#define OURS              "libnccl-net-r2.so"
 
 /* No trimming, no quotes, a comment only in column 0, the first '=' divides, existing variables
  * win: NCCL's rules. */
@@ -105,11 +106,21 @@ static void *plugin_name_try(struct plugin *p, const char *name, char *why, size
     return lib;
 }
 
+/* As it is built, as make install puts it, as a package does. */
 static void *plugin_default_try(struct plugin *p, char *why, size_t why_bytes)
 {
     char path[sizeof(p->path)];
-    plugin_beside_program(path, sizeof(path), "libnccl-net-r2.so");
-    void *lib = plugin_file_try(p, path, why, why_bytes);
+    void *lib;
+
+    plugin_beside_program(path, sizeof(path), OURS);
+    lib = plugin_file_try(p, path, why, why_bytes);
+    if (!lib) {
+        plugin_beside_program(path, sizeof(path), "../lib/" OURS);
+        lib = plugin_file_try(p, path, why, why_bytes);
+    }
+    if (!lib) {
+        lib = plugin_file_try(p, OURS, why, why_bytes);
+    }
     return lib ? lib : plugin_file_try(p, "libnccl-net.so", why, why_bytes);
 }
 

@@ -28,10 +28,10 @@ void plugin_conf_read(void);
 /*
  * Load the plugin that NCCL_NET_PLUGIN names: each name of the list as a file, then as
  * libnccl-net-NAME.so, both by the loader's search and beside this program. Unset:
- * libnccl-net-r2.so beside this program, else libnccl-net.so. Checks NCCL_NET against the plugin's
- * name, runs init, devices and getProperties of its table of version @abi; 0: of the newest that it
- * has, as NCCL does. 0, or -1 with the reason in @error. Thread: main; may block in the plugin's
- * init. plugin_close when done.
+ * libnccl-net-r2.so beside this program, in ../lib, or where the loader finds it, else
+ * libnccl-net.so. Checks NCCL_NET against the plugin's name, runs init, devices and getProperties
+ * of its table of version @abi; 0: of the newest that it has, as NCCL does. 0, or -1 with the
+ * reason in @error. Thread: main; may block in the plugin's init. plugin_close when done.
  */
 int plugin_open(struct plugin *p, int abi, char *error, size_t error_bytes);
 /* Forget the plugin: finalize. With @unload also dlclose, as NCCL does after its last communicator.

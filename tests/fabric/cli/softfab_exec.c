@@ -9,9 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The drop-in library stands beside the command. */
+/* The drop-in library stands beside the command, or where make install puts it. */
 static int library_dir(char *buf, size_t len)
 {
+    static const char *const places[] = {"softfab-lib", "../lib/nccl-net-r2/softfab-lib"};
     char self[PATH_MAX], lib[PATH_MAX + 64];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
@@ -21,14 +22,17 @@ static int library_dir(char *buf, size_t len)
     self[n] = '\0';
     char *slash = strrchr(self, '/');
     *slash = '\0';
-    snprintf(lib, sizeof(lib), "%s/softfab-lib/libibverbs.so.1", self);
-    if (access(lib, R_OK) != 0) {
-        return softfab_fail("cannot read %s: %s", lib, strerror(errno));
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        if (snprintf(buf, len, "%s/%s", self, places[i]) >= (int)len) {
+            return softfab_fail("%s is too long a path", self);
+        }
+        snprintf(lib, sizeof(lib), "%s/libibverbs.so.1", buf);
+        if (access(lib, R_OK) == 0) {
+            return 0;
+        }
     }
-    if (snprintf(buf, len, "%s/softfab-lib", self) >= (int)len) {
-        return softfab_fail("%s is too long a path", self);
-    }
-    return 0;
+    return softfab_fail("libibverbs.so.1 is neither in %s/%s nor in %s/%s", self, places[0], self,
+                        places[1]);
 }
 
 /*

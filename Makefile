@@ -280,7 +280,7 @@ $(B)/obj/%.o: %.c
 $(B)/tobj/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -DR2_TEST_RULES=1 -MMD -MP -c $< -o $@
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -type f -name '*.d' 2>/dev/null)
 
 $(PLUGIN): $(call obj,$(CORE_SRC)) plugin/nccl/r2_exports.map
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-r2.so -Wl,-z,nodelete -Wl,-z,defs \
@@ -342,6 +342,12 @@ lab-up:
 	@echo "  make lab-down                                         the end; tests/lab/README.md has the rest"
 lab-down:
 	@sh tests/lab/lab.sh $(B) down
+# The packages, and what they install in a folder that has nothing else. Root; no network.
+.PHONY: check-packages
+check-packages:
+	@sh tools/install-deps.sh deb
+	+@$(BUILD) all
+	@sh tests/run.sh $(B) tests/check_packages.sh
 .PHONY: check-lab
 check-lab: deps
 	+@$(BUILD) all lab-bins $(B)/tests/abi/abi_driver $(B)/r2_matrix
@@ -562,6 +568,13 @@ dist:
 	@git diff --quiet HEAD || echo "dist: what is not committed is left out" >&2
 	set -e; t=nccl-net-r2-$$(git show HEAD:VERSION); git -c tar.umask=0022 archive --format=tar --prefix=$$t/ HEAD >$(B)/$$t.tar; \
 	  gzip -9n <$(B)/$$t.tar >$(B)/$$t.tar.gz.tmp; rm $(B)/$$t.tar; mv $(B)/$$t.tar.gz.tmp $(B)/$$t.tar.gz
+
+# Debian packages (packaging/deb), in $(B)/deb.
+.PHONY: deb
+deb:
+	@sh tools/install-deps.sh deb
+	+@$(BUILD) all
+	@sh packaging/deb/build.sh $(B)
 
 clean:
 	rm -rf $(B)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the build and the tests need from the distribution's packages, if anything is missing: Debian, Ubuntu and the RHEL family (RHEL, Rocky,
 # Alma, Fedora; some packages of the tests are in EPEL and CRB there). Root is used for the package manager alone.
-#   install-deps.sh build|check|lab|ci [--print]     --print: says what is missing and installs nothing
+#   install-deps.sh build|check|lab|deb|ci [--print]     --print: says what is missing and installs nothing
 set -eu
 what=${1:-check}
 wait=600 # seconds for another package manager to finish: a new machine updates itself
@@ -35,21 +35,24 @@ libclang-rt-14-dev   compiler-rt        ci
 valgrind             valgrind           ci
 librsvg2-bin         librsvg2-tools     ci
 openmpi-bin          openmpi            ci
-libopenmpi-dev       openmpi-devel      ci
-libhwloc-dev         hwloc-devel        ci
+libopenmpi-dev       openmpi-devel      ci deb
+libhwloc-dev         hwloc-devel        ci deb
+debhelper            -                  deb
+lintian              -                  deb
+bash-completion      -                  deb
 END
 }
 case $what in
-build | check | lab | ci) ;;
+build | check | lab | deb | ci) ;;
 *)
-    echo "usage: install-deps.sh build|check|lab|ci [--print]" >&2
+    echo "usage: install-deps.sh build|check|lab|deb|ci [--print]" >&2
     exit 2
     ;;
 esac
 case ${2:-} in
 '' | --print) ;;
 *)
-    echo "install-deps: $2: unknown; usage: install-deps.sh build|check|lab|ci [--print]" >&2
+    echo "install-deps: $2: unknown; usage: install-deps.sh build|check|lab|deb|ci [--print]" >&2
     exit 2
     ;;
 esac
@@ -58,7 +61,8 @@ case $what in
 build) users=build ;;
 check) users="build check" ;;
 lab) users="build lab" ;;
-ci) users="build check ci" ;;
+deb) users="build deb" ;;
+ci) users="build check ci deb" ;;
 esac
 if command -v dpkg-query >/dev/null 2>&1; then
     column=1 manager=apt-get

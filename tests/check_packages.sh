@@ -1,0 +1,170 @@
+#!/bin/sh
+# The Debian packages: what is in them, what lintian and systemd say, and that what they install works alone, in a folder that holds
+# nothing else but the libraries it is linked with. Root, no network; what this machine cannot do is a skip.
+#   check_packages.sh [BUILD]     closes with "N passed, N failed[, N skipped]"
+set -u
+cd "$(dirname "$0")/.." || exit 2
+B=${1:-build}
+command -v dh >/dev/null || {
+    echo "debhelper is not here (sh tools/install-deps.sh deb)"
+    exit 77
+}
+tmp=$(mktemp -d) || exit 2
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM
+root=$tmp/root
+passed=0 failed=0 skipped=0
+
+# check NAME COMMAND...
+check() {
+    name=$1
+    shift
+    if "$@" >"$tmp/out" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL $name"
+        sed 's/^/    /' "$tmp/out" | tail -20
+    fi
+}
+# has COMMAND WHAT: or WHAT is a skip
+has() {
+    command -v "$1" >/dev/null && return
+    skipped=$((skipped + 1))
+    echo "skipped: $2: no $1 here"
+    return 1
+}
+deb() {
+    echo "$B/deb/$1_$(cat VERSION)_$(dpkg --print-architecture).deb"
+}
+# What is in them, documents aside.
+contents() {
+    for p in nccl-net-r2 nccl-net-r2-softfab nccl-net-r2-tools; do
+        dpkg-deb -c "$(deb $p)" | awk -v p=$p '$1 !~ /^d/ { sub(/^\./, "", $6); print p, $6 }' |
+            sed 's,/usr/lib/[a-z0-9_]*-linux-gnu[^/]*/,/usr/lib/TRIPLET/,' | grep -v /usr/share/doc/ | sort
+    done >"$tmp/have"
+    sed '1,/^# CONTENTS$/d; s/^# //' "$0" >"$tmp/want"
+    diff "$tmp/want" "$tmp/have"
+}
+documents() {
+    d=$root/usr/share/doc/nccl-net-r2
+    (cd docs && ls ./*.md) >"$tmp/want" && (cd "$d/docs" && ls ./*.md) >"$tmp/have" && diff "$tmp/want" "$tmp/have" &&
+        grep -q 'R2-L02' "$d/docs/runbook.md" && cmp README.md "$d/README.md"
+}
+lint() {
+    lintian --fail-on error,warning --tag-display-limit 0 --allow-root "$B"/deb/*.deb
+}
+# The library that jobs load wants libc alone, and no package another one to work.
+depends() {
+    for p in nccl-net-r2 nccl-net-r2-softfab nccl-net-r2-tools; do
+        dpkg-deb -f "$(deb $p)" Depends | grep -q '^libc6 ([^,]*)$' || return 1
+    done
+    dpkg --no-act -i "$B"/deb/*.deb
+}
+unpack() {
+    mkdir -p "$root/proc" "$root/dev/shm" "$root/tmp" "$root/etc" || return 1
+    for p in nccl-net-r2 nccl-net-r2-softfab nccl-net-r2-tools; do
+        dpkg-deb -x "$(deb $p)" "$root" || return 1
+    done
+    # what Depends names, and no more
+    for f in "$root"/usr/bin/* "$root"/usr/lib/*/libnccl-net-r2.so "$root/usr/lib/nccl-net-r2/softfab-lib/libibverbs.so.1"; do
+        ldd "$f"
+    done | grep -o '/[^ ]*' | sort -u | grep -v "^$root" | while read -r lib; do
+        mkdir -p "$root$(dirname "$lib")" && cp -L "$lib" "$root$lib" || exit 1
+    done
+    [ -e "$root/dev/null" ] || mknod -m 666 "$root/dev/null" c 1 3
+}
+# alone COMMAND...: by its name, as a user would
+alone() {
+    env -i PATH=/usr/bin timeout -k 5 120 unshare --mount --pid --fork --kill-child --root="$root" --mount-proc "$@"
+}
+version_of() {
+    alone "$1" --version | tee /dev/stderr | grep -q "$(cat VERSION)"
+}
+all_reduce() {
+    alone r2_perf all_reduce --nics 4 -b 64K -e 1M -f 4 -n 5 &&
+        alone r2_perf all_reduce --nics 4 --rate 20MB/s -b 1M -e 1M --duration 3s --fault '1s:h0:n1 down' | tee /dev/stderr |
+        grep -q '0 elements wrong'
+}
+# The plugin by the loader's search, as NCCL would; the NICs are the fabric's.
+doctor() {
+    alone softfab up --nics 2 || return 1
+    alone softfab exec --host 0 -- r2_config --doctor
+    alone softfab exec --host 0 -- r2_config --doctor | grep -q '^ok.*/usr/lib/.*/libnccl-net-r2.so'
+    rc=$?
+    alone softfab down && return $rc
+}
+completion() {
+    PATH=$PWD/$B:$PATH bash -c '
+        . /usr/share/bash-completion/bash_completion && . "$1/usr/share/bash-completion/completions/r2_stat" || exit 1
+        COMP_WORDS=(r2_stat --ass) COMP_CWORD=1 COMP_LINE="r2_stat --ass" COMP_POINT=13
+        _longopt r2_stat --ass r2_stat
+        echo "${COMPREPLY[*]}"' - "$root" | tee /dev/stderr | grep -q '^--assert-loaded'
+}
+units() {
+    (cd "$root/lib/systemd/system" && sed "s,=/usr/bin/,=$root/usr/bin/," nccl-net-r2-prom.service >"$tmp/nccl-net-r2-prom.service" &&
+        cp nccl-net-r2-prom.timer "$tmp/" && systemd-analyze verify --man=no "$tmp/nccl-net-r2-prom.timer" "$tmp/nccl-net-r2-prom.service") 2>&1 |
+        tee /dev/stderr | grep -c 'nccl-net-r2' | grep -qx 0
+}
+run_dir() {
+    systemd-tmpfiles --create --root="$root" "$root/usr/lib/tmpfiles.d/nccl-net-r2.conf" && [ "$(stat -c %a "$root/run/nccl-net-r2")" = 1777 ]
+}
+
+case $B in /*) ;; *) [ -d "$B" ] || exit 2 ;; esac
+check "packages" sh packaging/deb/build.sh "$B"
+check "contents" contents
+check "depends on libc alone" depends
+check "unpacked" unpack
+check "documents" documents
+has lintian lintian && check "lintian" lint
+has systemd-analyze units && check "units" units
+has systemd-tmpfiles "run directory" && check "run directory" run_dir
+if [ -e /usr/share/bash-completion/bash_completion ]; then
+    check "completion" completion
+else
+    skipped=$((skipped + 1))
+    echo "skipped: completion: bash-completion is not here"
+fi
+if why=$(unshare --mount --pid --fork --mount-proc="$root/proc" true 2>&1); then
+    for t in r2_config r2_stat r2_ctl r2_topo r2_plan softfab; do
+        check "$t, alone" version_of $t
+    done
+    check "r2_perf, alone" all_reduce
+    check "r2_config --doctor, alone" doctor
+else
+    skipped=$((skipped + 8))
+    echo "skipped: what works alone: no namespaces here: $why"
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
+exit
+# CONTENTS
+# nccl-net-r2 /usr/lib/TRIPLET/libnccl-net-r2.so
+# nccl-net-r2 /usr/lib/TRIPLET/nccl-net-r2/libnccl-net-r2-oob-mpi.so
+# nccl-net-r2 /usr/lib/TRIPLET/nccl-net-r2/libnccl-net-r2-topo-hwloc.so
+# nccl-net-r2 /usr/lib/tmpfiles.d/nccl-net-r2.conf
+# nccl-net-r2 /usr/share/lintian/overrides/nccl-net-r2
+# nccl-net-r2 /usr/share/man/man7/nccl-net-r2.7.gz
+# nccl-net-r2-softfab /usr/bin/softfab
+# nccl-net-r2-softfab /usr/lib/nccl-net-r2/softfab-lib/libibverbs.so.1
+# nccl-net-r2-softfab /usr/share/man/man1/softfab.1.gz
+# nccl-net-r2-tools /lib/systemd/system/nccl-net-r2-prom.service
+# nccl-net-r2-tools /lib/systemd/system/nccl-net-r2-prom.timer
+# nccl-net-r2-tools /usr/bin/r2_config
+# nccl-net-r2-tools /usr/bin/r2_ctl
+# nccl-net-r2-tools /usr/bin/r2_perf
+# nccl-net-r2-tools /usr/bin/r2_plan
+# nccl-net-r2-tools /usr/bin/r2_stat
+# nccl-net-r2-tools /usr/bin/r2_topo
+# nccl-net-r2-tools /usr/share/bash-completion/completions/r2_config
+# nccl-net-r2-tools /usr/share/bash-completion/completions/r2_ctl
+# nccl-net-r2-tools /usr/share/bash-completion/completions/r2_perf
+# nccl-net-r2-tools /usr/share/bash-completion/completions/r2_plan
+# nccl-net-r2-tools /usr/share/bash-completion/completions/r2_stat
+# nccl-net-r2-tools /usr/share/bash-completion/completions/r2_topo
+# nccl-net-r2-tools /usr/share/man/man1/r2_config.1.gz
+# nccl-net-r2-tools /usr/share/man/man1/r2_ctl.1.gz
+# nccl-net-r2-tools /usr/share/man/man1/r2_perf.1.gz
+# nccl-net-r2-tools /usr/share/man/man1/r2_plan.1.gz
+# nccl-net-r2-tools /usr/share/man/man1/r2_stat.1.gz
+# nccl-net-r2-tools /usr/share/man/man1/r2_topo.1.gz

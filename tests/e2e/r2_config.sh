@@ -86,6 +86,19 @@ run 2 "a root that is a file" "$CONFIG" --root "$CONFIG" --diff
 run 2 "no command" "$CONFIG" GIVE_UP
 run 0 version "$CONFIG" --version
 has '^r2_config of nccl-net-r2 [0-9]'
+# of files: the build that this is a build of, without running it; what is something else is one line
+run 0 "version of a plugin" "$CONFIG" --version "$B/libnccl-net-r2.so"
+has "^$B/libnccl-net-r2.so: nccl-net-r2 $(cat VERSION) [0-9a-z]* wire=[0-9]* abi=v8-v12$"
+head -c 3000 "$B/libnccl-net-r2.so" >"$tmp/cut.so"
+: >"$tmp/empty.so"
+for f in "$tmp/none.so" "$tmp" "$tmp/cut.so" "$tmp/empty.so" VERSION "$CONFIG" "$B/softfab-lib/libibverbs.so.1"; do
+    run 1 "version of ${f##*/}" "$CONFIG" --version "$f"
+    err "^r2_config: $f: [A-Za-z]"
+    [ "$(grep -c . "$tmp/err")" = 1 ] && [ ! -s "$tmp/out" ]
+    result "version of ${f##*/}: one line" $?
+done
+run 1 "version of two files" "$CONFIG" --version VERSION "$B/libnccl-net-r2.so"
+has "^$B/libnccl-net-r2.so: nccl-net-r2 "
 
 # --- values ---
 rows=$(grep -c -E '^R2_(BOOL|INT|ENUM|STRING)\(' plugin/base/r2_config.def)

@@ -9,6 +9,7 @@
 
 #include "tools/r2_config/check.h"
 #include "tools/r2_config/doctor.h"
+#include "tools/r2_config/elf.h"
 #include "tools/r2_config/show.h"
 #include "tools/shared/args.h"
 
@@ -23,7 +24,7 @@ static const char usage[] =
     "       r2_config --doctor         why the plugin does not load here, or does not see a NIC\n"
     "       r2_config --markdown       the table of README.md\n"
     "       r2_config --man            the list of options of nccl-net-r2(7)\n"
-    "       r2_config --version        version\n"
+    "       r2_config --version [FILE...]  version: of this program, or of plugins, of which no code is run\n"
     "       r2_config --help           this\n"
     "  --root DIR                      look for /etc/nccl.conf, lock.conf, /sys, /dev and /run below DIR: to try them out\n"
     "  --limit SECONDS                 with --doctor: of one check (60)\n"
@@ -116,7 +117,8 @@ static int request_parse(struct request *r, int argc, char **argv)
     if (r->root[0] && (stat(r->root, &root) != 0 || !S_ISDIR(root.st_mode))) {
         return misuse("--root: there is no such directory");
     }
-    if (*r->rest && r->command != COMMAND_CHECK && r->command != COMMAND_EXPLAIN) {
+    if (*r->rest && r->command != COMMAND_CHECK && r->command != COMMAND_EXPLAIN &&
+        r->command != COMMAND_VERSION) {
         return args_misuse("r2_config", "'%s' is one argument too many", *r->rest);
     }
     return 0;
@@ -138,6 +140,38 @@ static int names_explain(const struct values *v, const struct request *r)
 
     for (char **name = r->rest; *name; name++) {
         rc |= show_explain(v, *name) == 0 ? 0 : EXIT_USAGE;
+    }
+    return rc;
+}
+
+/* What the plugin calls itself in its first line at INFO. Programs of ours have that text without
+ * the versions of the tables. */
+static int file_version(const char *path)
+{
+    struct elf_info elf;
+    char why[256];
+
+    if (elf_read(path, &elf, why, sizeof(why)) != 0) {
+        fprintf(stderr, "r2_config: %s: %s\n", path, why);
+        return 1;
+    }
+    if (strstr(elf.ident, " abi=") == NULL) {
+        fprintf(stderr, "r2_config: %s: no build of libnccl-net-r2.so\n", path);
+        return 1;
+    }
+    printf("%s: %s\n", path, elf.ident);
+    return 0;
+}
+
+static int versions_print(const struct request *r)
+{
+    int rc = 0;
+
+    if (*r->rest == NULL) {
+        puts("r2_config of nccl-net-r2 " R2_VERSION " " R2_GIT);
+    }
+    for (char **file = r->rest; *file; file++) {
+        rc |= file_version(*file);
     }
     return rc;
 }
@@ -194,8 +228,7 @@ int main(int argc, char **argv)
         show_man();
         return 0;
     case COMMAND_VERSION:
-        puts("r2_config of nccl-net-r2 " R2_VERSION " " R2_GIT);
-        return 0;
+        return versions_print(&r);
     case COMMAND_HELP:
         fputs(usage, stdout);
         return 0;

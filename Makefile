@@ -97,7 +97,7 @@ TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(TOPO_HWLOC)
 NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release gpus libnccl-profiler-watch.so deny_text bad/libnccl.so.2 bad/none/libnccl.so.2))
 BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
-TEST_BINS     := $(BENCH_BINS) $(B)/bench/bench_paper $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
+TEST_BINS     := $(BENCH_BINS) $(B)/bench/bench_paper $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/before/release.so $(B)/before/wire.so $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 NCCL_CHECKS   := $(STANDIN_TESTS) tests/nccl/layout.sh tests/nccl/bad_input.sh tests/nccl/check_nccl.sh tests/nccl/plugins.sh tests/nccl/life.sh
@@ -520,6 +520,19 @@ $(B)/r2_soak: $(call obj,$(SOAK_SRC) tests/matrix/matrix_line.c $(SHM_SHARED) to
 # What every process says broke, beside what was broken (tests/matrix).
 $(B)/r2_matrix: $(call obj,$(MATRIX_SRC) $(SHM_SHARED))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
+
+# Plugins as they were before an upgrade (tests/e2e/upgrade.sh): of another release with the same wire protocol, and with another one.
+WIRE_SRC := plugin/control/fo_proto.c plugin/service/r2_dispatch.c plugin/service/r2_connect.c plugin/nccl/r2_init.c
+before_obj = $(patsubst %.c,$(B)/before/$(1)/%.o,$(2)) $(call obj,$(filter-out $(2),$(CORE_SRC)))
+before_compile = @mkdir -p $(@D) && $(CC) $(CFLAGS_ALL) -UR2_VERSION -DR2_VERSION='"0.1.9"' $(1) -MMD -MP -c $< -o $@
+$(B)/before/release/%.o: %.c
+	$(call before_compile)
+$(B)/before/wire/%.o: %.c
+	$(call before_compile,-DFO_PROTO_VERSION=5)
+$(B)/before/release.so: $(call before_obj,release,plugin/nccl/r2_init.c)
+$(B)/before/wire.so: $(call before_obj,wire,$(WIRE_SRC))
+$(B)/before/release.so $(B)/before/wire.so: plugin/nccl/r2_exports.map
+	$(CC) -shared -o $@ $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-r2.so -Wl,-z,nodelete -Wl,-z,defs -Wl,--version-script=plugin/nccl/r2_exports.map
 
 # Installed files are replaced by rename, never written in place: a running job may have the old one mapped.
 define install_file

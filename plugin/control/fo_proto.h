@@ -35,11 +35,13 @@
 #include "probe/probe_hang.h"
 #include "probe/probe_verdict.h"
 
+#ifndef FO_PROTO_VERSION /* a test builds a plugin of another one */
 #define FO_PROTO_VERSION 6
-#define FO_MAX_NICS      IB_MAX_NICS
-#define FO_MAX_QPS       128 /* what NCCL takes */
-#define FO_NIC_NAME      24
-#define FO_HOST_NAME     40
+#endif
+#define FO_MAX_NICS  IB_MAX_NICS
+#define FO_MAX_QPS   128 /* what NCCL takes */
+#define FO_NIC_NAME  24
+#define FO_HOST_NAME 40
 
 enum fo_type {
     FO_MSG_REQ = 1,  /* S: I want a connection to this listener; my NICs */

@@ -274,6 +274,11 @@ readme: $(B)/r2_config
 	@sh tests/check_readme.sh $(B) --write
 	@sh tests/check_man.sh $(B) --write
 
+# Sanitizers have their own names for some of these calls.
+GLIBC_OLD := $(if $(SAN),,-include plugin/base/r2_glibc.h)
+# Where an older glibc has them.
+GLIBC_PARTS := $(if $(SAN),,-Wl,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0)
+$(B)/obj/plugin/%.o $(B)/obj/topo/%.o $(B)/before/%.o: CFLAGS_ALL += $(GLIBC_OLD)
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
@@ -284,7 +289,7 @@ $(B)/tobj/%.o: %.c
 
 $(PLUGIN): $(call obj,$(CORE_SRC)) plugin/nccl/r2_exports.map
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-r2.so -Wl,-z,nodelete -Wl,-z,defs \
-	  -Wl,--as-needed -Wl,--build-id -Wl,--version-script=plugin/nccl/r2_exports.map
+	  -Wl,--as-needed -Wl,--build-id -Wl,--version-script=plugin/nccl/r2_exports.map $(GLIBC_PARTS)
 	mv $@.tmp $@
 $(B)/obj/plugin/oob/mpi/%.o $(B)/obj/tests/e2e/oob_mpi_host.o: CFLAGS_ALL += $(MPI_CFLAGS)
 $(B)/libnccl-net-r2-oob-mpi.so: $(call obj,$(OOB_MPI_SRC)) plugin/oob/mpi/exports.map
@@ -532,7 +537,7 @@ $(B)/before/wire/%.o: %.c
 $(B)/before/release.so: $(call before_obj,release,plugin/nccl/r2_init.c)
 $(B)/before/wire.so: $(call before_obj,wire,$(WIRE_SRC))
 $(B)/before/release.so $(B)/before/wire.so: plugin/nccl/r2_exports.map
-	$(CC) -shared -o $@ $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-r2.so -Wl,-z,nodelete -Wl,-z,defs -Wl,--version-script=plugin/nccl/r2_exports.map
+	$(CC) -shared -o $@ $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-r2.so -Wl,-z,nodelete -Wl,-z,defs -Wl,--version-script=plugin/nccl/r2_exports.map $(GLIBC_PARTS)
 
 # Installed files are replaced by rename, never written in place: a running job may have the old one mapped.
 define install_file

@@ -54,7 +54,7 @@ documents() {
 lint() {
     lintian --fail-on error,warning --tag-display-limit 0 --allow-root "$B"/deb/*.deb
 }
-# The library that jobs load wants libc alone, and no package another one to work.
+# No package needs another one to work.
 depends() {
     for p in nccl-net-r2 nccl-net-r2-softfab nccl-net-r2-tools; do
         dpkg-deb -f "$(deb $p)" Depends | grep -q '^libc6 ([^,]*)$' || return 1

@@ -205,6 +205,19 @@ static void count_check(void)
     }
 }
 
+/* libdl and libpthread come with glibc, and are parts of libc.so.6 since 2.34. */
+static bool is_libc(const char *needed)
+{
+    static const char *const names[] = {"libc.so.", "libdl.so.", "libpthread.so.", "ld-linux"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strncmp(needed, names[i], strlen(names[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void library_check(const char *path)
 {
     struct elf_info e;
@@ -217,7 +230,7 @@ static void library_check(const char *path)
     for (int i = 0; i < e.needed_count; i++) {
         size_t used = strlen(others);
 
-        if (strncmp(e.needed[i], "libc.so", 7) != 0 && strncmp(e.needed[i], "ld-linux", 8) != 0) {
+        if (!is_libc(e.needed[i])) {
             snprintf(others + used, sizeof(others) - used, "%s%s", used ? " " : "", e.needed[i]);
         }
     }

@@ -44,6 +44,7 @@ struct pair_cfg {
     int srq; /* entries of a shared receive queue at both sides */
     int hosts, nics;
     int spines; /* [1] */
+    int leaf;   /* hosts below a leaf switch [each has its own] */
     enum fab_hash hash;
     uint32_t label; /* of queue pairs that go to RTR from now on */
     int no_connect;
@@ -195,6 +196,7 @@ static inline void pair_open(struct pair *p, const struct pair_cfg *cfg)
                                    sizeof err),
                      0);
     d.spines = p->c.spines;
+    d.leaf = p->c.leaf;
     d.hash = p->c.hash;
     p->f = fab_inproc_create(&d, p->c.seed, &p->c.opts);
     ck_assert_ptr_nonnull(p->f);

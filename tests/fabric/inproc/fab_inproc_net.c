@@ -141,7 +141,8 @@ static void pkt_send(struct fab_engine *e, struct fab_nic *n, struct fab_qp *qp,
         box_put(f, b);
         return;
     }
-    if (f->rails && !loop && !fab_inproc_spine_pass(f, &pkt->h, &arrival)) {
+    if (f->rails && !loop && !fab_hdr_leaf(&f->desc, &pkt->h) &&
+        !fab_inproc_spine_pass(f, &pkt->h, &arrival)) {
         box_put(f, b);
         return;
     }

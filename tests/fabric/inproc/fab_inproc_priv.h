@@ -43,7 +43,9 @@ struct nic {
 /* The spines of one rail. */
 struct rail {
     struct fab_rail state;
-    uint64_t free_at[FAB_MAX_SPINES]; /* when the queue of a spine that has a rate is empty */
+    /* when the queue of a spine that has a rate is empty: of its link from a leaf switch, and to
+       one; without leaf switches [0][0] alone */
+    uint64_t free_at[FAB_MAX_SPINES][2][FAB_MAX_HOSTS];
     struct fab_spine_count cnt[FAB_MAX_SPINES];
 };
 

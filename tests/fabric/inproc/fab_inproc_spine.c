@@ -12,11 +12,26 @@ int fab_inproc_spine_init(struct fab_inproc *f)
     return f->rails ? 0 : -1;
 }
 
+/* A turn on the link whose queue is empty at *@free_at. */
+static bool queue_pass(uint64_t *free_at, uint64_t rate, uint32_t len, struct fab_spine_count *c,
+                       uint64_t *when)
+{
+    uint64_t from = *free_at > *when ? *free_at : *when;
+
+    if (from > *when + FAB_SPINE_QUEUE_NS) {
+        c->dropped++;
+        return false;
+    }
+    c->queued += from > *when;
+    *when = *free_at = from + fab_link_ns(rate, len);
+    return true;
+}
+
 bool fab_inproc_spine_pass(struct fab_inproc *f, const struct fab_hdr *h, uint64_t *when)
 {
     struct rail *r = &f->rails[fab_hdr_rail(h)];
-    int n = fab_spines(&f->desc);
-    uint64_t hash = fab_spine_hash(h, f->desc.hash), from;
+    int n = fab_spines(&f->desc), leaf = f->desc.leaf;
+    uint64_t hash = fab_spine_hash(h, f->desc.hash);
     int home = fab_spine_home(hash, n), k = fab_spine_pick(hash, n, r->state.down);
     struct fab_spine_count *c;
 
@@ -35,14 +50,10 @@ bool fab_inproc_spine_pass(struct fab_inproc *f, const struct fab_hdr *h, uint64
     if (!r->state.rate[k]) {
         return true;
     }
-    from = r->free_at[k] > *when ? r->free_at[k] : *when;
-    if (from > *when + FAB_SPINE_QUEUE_NS) {
-        c->dropped++;
-        return false;
-    }
-    c->queued += from > *when;
-    *when = r->free_at[k] = from + fab_link_ns(r->state.rate[k], h->len);
-    return true;
+    return queue_pass(&r->free_at[k][0][leaf ? h->src.host / leaf : 0], r->state.rate[k], h->len, c,
+                      when) &&
+           (!leaf ||
+            queue_pass(&r->free_at[k][1][h->dst.host / leaf], r->state.rate[k], h->len, c, when));
 }
 
 void fab_inproc_spine_fault(struct fab_inproc *f, const struct fab_fault *fault)
@@ -71,7 +82,8 @@ int fab_inproc_way(struct fab_inproc *f, const struct fab_qp *qp)
     struct fab_hdr h = {
         .src = qp->self, .dst = qp->peer, .dst_qpn = qp->dest_qpn, .sport = qp->sport};
 
-    if (!f->rails || fab_hdr_loops(&h) || qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT) {
+    if (!f->rails || fab_hdr_loops(&h) || fab_hdr_leaf(&f->desc, &h) ||
+        qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT) {
         return -1;
     }
     return fab_spine_pick(fab_spine_hash(&h, f->desc.hash), fab_spines(&f->desc),

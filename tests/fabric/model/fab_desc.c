@@ -123,6 +123,7 @@ int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64
     if (nics < 1 || nics > FAB_MAX_NICS) {
         return fail(err, err_len, "nics %d: must be 1 to %d", nics, FAB_MAX_NICS);
     }
+    d->leaf = 0;
     d->hosts = hosts;
     d->nics = nics;
     d->crossrail = d->reorder = false;

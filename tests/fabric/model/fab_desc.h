@@ -56,6 +56,8 @@ struct fab_desc {
     int spines;         /* per rail; 0 is 1 */
     enum fab_hash hash; /* what chooses among them */
     bool reorder; /* plain writes of a queue pair overtake each other, by up to FAB_REORDER_NS */
+    int leaf;     /* hosts below one leaf switch (fab_spine.h); 0: each has its own. In-process
+                     engine alone; no text form */
     struct fab_nic_desc nic[FAB_MAX_HOSTS][FAB_MAX_NICS];
 };
 

@@ -18,6 +18,10 @@
  *
  * A packet that its own port takes back meets no spine. With one spine (0 or 1) there is nothing to
  * choose and nothing to break: links are all there is.
+ *
+ * Where desc.leaf hosts share a leaf switch, what goes between them meets no spine either, and the
+ * rate of a spine is that of each link between it and a leaf switch, in each direction, not of all
+ * packets over it: a packet waits for its turn on the link up and on the link down.
  */
 #ifndef FAB_SPINE_H
 #define FAB_SPINE_H
@@ -59,6 +63,11 @@ static inline int fab_spines(const struct fab_desc *d)
 static inline int fab_hdr_rail(const struct fab_hdr *h)
 {
     return h->src.nic < h->dst.nic ? h->src.nic : h->dst.nic;
+}
+/* Whether a leaf switch has both ends of a packet, so that it meets no spine. */
+static inline bool fab_hdr_leaf(const struct fab_desc *d, const struct fab_hdr *h)
+{
+    return d->leaf > 0 && h->src.host / d->leaf == h->dst.host / d->leaf;
 }
 
 uint64_t fab_spine_hash(const struct fab_hdr *h, enum fab_hash how);

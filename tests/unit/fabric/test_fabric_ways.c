@@ -346,6 +346,52 @@ START_TEST(rate_drops_what_does_not_fit)
 }
 END_TEST
 
+/* Both hosts write 64 packets at once over spines of 10 MB/s; how long that takes. */
+static uint64_t both_write(int leaf)
+{
+    struct pair_cfg c = {.spines = 2, .timeout = 20, .leaf = leaf};
+    struct pair p;
+    uint64_t took;
+
+    pair_open(&p, &c);
+    pair_fault(&p, "spine * rate 10MB/s");
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(pair_post(&p, i, IBV_WR_RDMA_WRITE, 1, 0, 0, 64 * 4096, IBV_SEND_SIGNALED),
+                         0);
+    }
+    took = fab_inproc_now(p.f);
+    pair_run(&p);
+    took = fab_inproc_now(p.f) - took;
+    for (int i = 0; i < 2; i++) {
+        pair_expect(&p, i, 1, IBV_WC_SUCCESS);
+    }
+    ck_assert_uint_eq(TOTAL(&p, bytes), leaf > 1 ? 0 : 2u * 64 * 4096);
+    pair_close(&p);
+    return took;
+}
+
+/* Each link between a leaf switch and a spine has the rate, in each direction; what stays below one
+ * leaf switch meets none, whatever becomes of spines. */
+START_TEST(links_of_leaf_switches)
+{
+    uint64_t one_way = 64 * 4096 * 100ull; /* ns */
+    struct pair_cfg c = {.spines = 2, .leaf = 2};
+    struct pair p;
+
+    ck_assert_uint_gt(both_write(0), 2 * one_way);
+    ck_assert_uint_gt(both_write(1), one_way);
+    ck_assert_uint_lt(both_write(1), one_way * 12 / 10);
+    ck_assert_uint_lt(both_write(2), one_way / 10);
+    pair_open(&p, &c);
+    ck_assert_int_eq(way(&p, p.s[0].qp), -1);
+    pair_fault(&p, "spine * blackhole");
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 4096, IBV_SEND_SIGNALED), 0);
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
+    pair_close(&p);
+}
+END_TEST
+
 /* With the number of the destination in the hash, queue pairs of one port have ways of their own,
  * and so have the two directions. */
 START_TEST(hash_of_queue_pairs)
@@ -546,6 +592,7 @@ int main(void)
     tcase_add_test(t, loss);
     tcase_add_test(t, rate_is_shared);
     tcase_add_test(t, rate_drops_what_does_not_fit);
+    tcase_add_test(t, links_of_leaf_switches);
     tcase_add_loop_test(t, hash_of_queue_pairs, 0, 2);
     tcase_add_test(t, label_ignored);
     tcase_add_test(t, infiniband_has_one_way);

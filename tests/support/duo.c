@@ -16,6 +16,15 @@ __attribute__((visibility("default"))) const char *__lsan_default_suppressions(v
     return "leak:fab_ibv_\n";
 }
 
+static const char *const host_name[DUO_ENDS] = {
+    "host0", "host1", "host2",  "host3",  "host4",  "host5",  "host6",  "host7",
+    "host8", "host9", "host10", "host11", "host12", "host13", "host14", "host15"};
+
+static uint64_t host_uuid(int host)
+{
+    return 1 + (uint64_t)host;
+}
+
 /* ---- env ---- */
 
 static void service_at(struct duo_end *e, uint64_t at);
@@ -134,9 +143,11 @@ static uint64_t oob_progress(struct r2_oob *oob, uint64_t now)
 {
     struct duo_end *e = (struct duo_end *)oob;
 
-    if (!e->peer.up) {
-        e->peer.up = 1;
-        e->ev.up(e->ev.arg, &e->peer);
+    for (int i = 0; i < e->duo->ends; i++) {
+        if (i != e->host && !e->peer[i].up) {
+            e->peer[i].up = 1;
+            e->ev.up(e->ev.arg, &e->peer[i]);
+        }
     }
     while (e->in) {
         struct duo_message *m = e->in;
@@ -145,7 +156,7 @@ static uint64_t oob_progress(struct r2_oob *oob, uint64_t now)
         if (e->in == NULL) {
             e->in_tail = &e->in;
         }
-        e->ev.message(e->ev.arg, &e->peer, m->data, m->len);
+        e->ev.message(e->ev.arg, &e->peer[m->from], m->data, m->len);
         free(m);
     }
     return UINT64_MAX;
@@ -154,12 +165,19 @@ static uint64_t oob_progress(struct r2_oob *oob, uint64_t now)
 static void oob_name_get(struct r2_oob *oob, struct r2_oob_name *name)
 {
     memset(name, 0, sizeof(*name));
-    name->uuid[0] = 1 + (uint64_t)((struct duo_end *)oob)->host;
+    name->uuid[0] = host_uuid(((struct duo_end *)oob)->host);
 }
 
 static struct r2_oob_peer *oob_peer_get(struct r2_oob *oob, const struct r2_oob_name *name)
 {
-    return &((struct duo_end *)oob)->peer;
+    struct duo_end *e = (struct duo_end *)oob;
+
+    for (int i = 0; i < e->duo->ends; i++) {
+        if (i != e->host && name->uuid[0] == host_uuid(i)) {
+            return &e->peer[i];
+        }
+    }
+    return &e->peer[e->host ? 0 : 1];
 }
 
 static void oob_peer_ignore(struct r2_oob_peer *p)
@@ -168,14 +186,12 @@ static void oob_peer_ignore(struct r2_oob_peer *p)
 
 static const uint64_t *oob_peer_uuid(const struct r2_oob_peer *p)
 {
-    static const uint64_t uuid[2][2] = {{2, 0}, {1, 0}};
-
-    return uuid[p->end->host];
+    return p->uuid;
 }
 
 static const char *oob_peer_str(const struct r2_oob_peer *p)
 {
-    return p->end->host ? "host0" : "host1";
+    return host_name[p->host];
 }
 
 static bool oob_peer_is_up(const struct r2_oob_peer *p)
@@ -185,7 +201,7 @@ static bool oob_peer_is_up(const struct r2_oob_peer *p)
 
 static int oob_send(struct r2_oob_peer *p, const void *msg, size_t len)
 {
-    struct duo_end *to = &p->end->duo->end[!p->end->host];
+    struct duo_end *to = &p->end->duo->end[p->host];
     struct duo_message *m = to->inst ? malloc(sizeof(*m) + len) : NULL;
 
     if (m == NULL) {
@@ -194,6 +210,7 @@ static int oob_send(struct r2_oob_peer *p, const void *msg, size_t len)
     p->end->sent++;
     p->end->sent_bytes += len;
     m->next = NULL;
+    m->from = p->end->host;
     m->len = len;
     memcpy(m->data, msg, len);
     *to->in_tail = m;
@@ -235,7 +252,9 @@ static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char
 
     e->oob.ops = &ops;
     e->ev = *ev;
-    e->peer.end = e;
+    for (int i = 0; i < e->duo->ends; i++) {
+        e->peer[i] = (struct r2_oob_peer){.end = e, .host = i, .uuid = {host_uuid(i), 0}};
+    }
     e->in_tail = &e->in;
     return &e->oob;
 }
@@ -267,7 +286,7 @@ static void end_start(struct duo *d, int host, const struct r2_config *cfg)
                                  .cfg = cfg,
                                  .oob_create = oob_create,
                                  .oob_arg = e,
-                                 .host = host ? "host1" : "host0"};
+                                 .host = host_name[host]};
     char why[256] = "";
 
     e->duo = d;
@@ -281,26 +300,33 @@ static void end_start(struct duo *d, int host, const struct r2_config *cfg)
     service_at(e, duo_now(d) + d->wake_ns);
 }
 
+void duo_create_on(struct duo *d, const struct fab_desc *desc, const struct r2_config *cfg)
+{
+    memset(d, 0, sizeof(*d));
+    d->wake_ns = KICK_NS;
+    d->running = -1;
+    d->ends = desc->hosts;
+    d->f = d->ends <= DUO_ENDS ? fab_inproc_create(desc, 1, NULL) : NULL;
+    if (d->f == NULL) {
+        die("fabric", "too many hosts, or out of memory");
+    }
+    if (getenv("DUO_LOG")) {
+        r2_log_sink_set(log_line);
+    }
+    for (int i = 0; i < d->ends; i++) {
+        end_start(d, i, cfg);
+    }
+}
+
 void duo_create(struct duo *d, int nics, uint64_t rate, const struct r2_config *cfg)
 {
     static struct fab_desc desc;
     char why[160];
 
-    memset(d, 0, sizeof(*d));
-    d->wake_ns = KICK_NS;
-    d->running = -1;
     if (fab_desc_init(&desc, 2, nics, rate, 1000, why, sizeof(why)) != 0) {
         die("fabric", why);
     }
-    d->f = fab_inproc_create(&desc, 1, NULL);
-    if (d->f == NULL) {
-        die("fabric", "out of memory");
-    }
-    if (getenv("DUO_LOG")) {
-        r2_log_sink_set(log_line);
-    }
-    end_start(d, 0, cfg);
-    end_start(d, 1, cfg);
+    duo_create_on(d, &desc, cfg);
 }
 
 static void end_stop(struct duo_end *e)
@@ -319,28 +345,35 @@ static void end_stop(struct duo_end *e)
 
 void duo_destroy(struct duo *d)
 {
-    end_stop(&d->end[0]);
-    end_stop(&d->end[1]);
+    for (int i = 0; i < d->ends; i++) {
+        end_stop(&d->end[i]);
+    }
     fab_inproc_destroy(d->f);
 }
 
-int duo_connect(struct duo *d, int dev, struct r2_comm **send, struct r2_comm **recv)
+int duo_connect_hosts(struct duo *d, int from, int to, int dev, struct r2_comm **send,
+                      struct r2_comm **recv)
 {
     uint8_t handle[R2_NET_HANDLE_SIZE];
     struct r2_listen *listen;
     int bad = 0;
 
     *send = *recv = NULL;
-    if (r2_net_listen(d->end[1].inst, dev, handle, &listen) != R2_OK) {
+    if (r2_net_listen(d->end[to].inst, dev, handle, &listen) != R2_OK) {
         return -1;
     }
     for (int i = 0; i < 1000000 && !bad && !(*send && *recv); i++) {
-        bad = (!*send && r2_net_connect(d->end[0].inst, dev, handle, send) != R2_OK) ||
+        bad = (!*send && r2_net_connect(d->end[from].inst, dev, handle, send) != R2_OK) ||
               (!*recv && r2_net_accept(listen, recv) != R2_OK);
         duo_run(d, STEP_NS);
     }
     r2_net_close_listen(listen);
     return *send && *recv ? 0 : -1;
+}
+
+int duo_connect(struct duo *d, int dev, struct r2_comm **send, struct r2_comm **recv)
+{
+    return duo_connect_hosts(d, 0, 1, dev, send, recv);
 }
 
 void duo_run(struct duo *d, uint64_t ns)

@@ -1,7 +1,7 @@
 /*
  * Two instances of the plugin, one per host, on the in-process fabric with its virtual clock, and a
  * channel between them that loses nothing. For tests that look into one connection; random
- * schedules are the simulation's.
+ * schedules are the simulation's. On a fabric of more hosts there are as many instances.
  *
  * Single-threaded. Service threads and workers are events that run a microsecond after they were
  * kicked (duo.wake_ns).
@@ -12,7 +12,8 @@
 #include "plugin/core/r2_inst.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 
-#define DUO_MS 1000000ull
+#define DUO_MS   1000000ull
+#define DUO_ENDS 16
 
 struct duo;
 
@@ -23,12 +24,15 @@ struct duo_worker {
 
 struct duo_message {
     struct duo_message *next;
+    int from; /* host */
     size_t len;
     uint8_t data[];
 };
 
 struct r2_oob_peer {
     struct duo_end *end; /* whose view of the channel this is */
+    int host;            /* of the other end */
+    uint64_t uuid[2];
     int up;
 };
 
@@ -38,7 +42,7 @@ struct duo_end {
     int host;
     struct r2_inst *inst;
     struct r2_oob_events ev;
-    struct r2_oob_peer peer;
+    struct r2_oob_peer peer[DUO_ENDS]; /* by host; its own is not used */
     struct duo_message *in, **in_tail;
     uint64_t service_id, service_at, random;
     struct duo_worker worker[IB_MAX_NICS];
@@ -52,15 +56,18 @@ struct duo {
     uint64_t job_ns;  /* what each job of a worker takes; 0: nothing */
     uint64_t
         device_ns[IB_MAX_NICS]; /* the same for the jobs of one device of either host; 0: job_ns */
-    uint64_t stuck[2]; /* per host, bit per device: the driver does not return from the job that it
-                          has, or gets next */
-    int running;       /* host whose service thread or worker runs, -1: none */
-    struct duo_end end[2];
+    uint64_t stuck[DUO_ENDS];   /* per host, bit per device: the driver does not return from the job
+                                   that it has, or gets next */
+    int running;                /* host whose service thread or worker runs, -1: none */
+    int ends;
+    struct duo_end end[DUO_ENDS];
 };
 
 /* @nics per host, rated links if @rate is not 0. Aborts with a message when it cannot be made.
  * DUO_LOG in the environment: the plugin's lines go to stderr. */
 void duo_create(struct duo *d, int nics, uint64_t rate, const struct r2_config *cfg);
+/* The same on a fabric of 2 to DUO_ENDS hosts. */
+void duo_create_on(struct duo *d, const struct fab_desc *desc, const struct r2_config *cfg);
 /* Runs until nothing is with a worker, then takes all down. Connections that are still open end
  * with it. */
 void duo_destroy(struct duo *d);
@@ -68,6 +75,9 @@ void duo_destroy(struct duo *d);
 /* A connection from host 0 to host 1, device @dev at both ends, taken as far as both ends have it.
  * 0, -1 if an end got an error. */
 int duo_connect(struct duo *d, int dev, struct r2_comm **send, struct r2_comm **recv);
+/* The same from host @from to host @to. */
+int duo_connect_hosts(struct duo *d, int from, int to, int dev, struct r2_comm **send,
+                      struct r2_comm **recv);
 
 static inline uint64_t duo_now(struct duo *d)
 {

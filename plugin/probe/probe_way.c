@@ -78,7 +78,17 @@ bool probe_way_is_left(uint64_t since, uint64_t went_at, uint64_t late)
     return went_at <= since + late;
 }
 
-unsigned probe_ways_pick(const struct probe_ways *w, unsigned n, unsigned first, uint64_t now)
+/* Whether way @a is better than way @b. */
+static bool is_better(const struct probe_ways *w, unsigned a, unsigned b,
+                      const uint16_t used[IB_WAYS_MAX], uint64_t now)
+{
+    uint64_t for_a = avoided_for(w, a, now), for_b = avoided_for(w, b, now);
+
+    return for_a != for_b ? for_a < for_b : used && used[a - 1] < used[b - 1];
+}
+
+unsigned probe_ways_pick(const struct probe_ways *w, unsigned n, unsigned first,
+                         const uint16_t used[IB_WAYS_MAX], uint64_t now)
 {
     unsigned best = 0;
 
@@ -89,7 +99,7 @@ unsigned probe_ways_pick(const struct probe_ways *w, unsigned n, unsigned first,
     for (unsigned i = 0; i < n; i++) {
         unsigned way = (first + i) % n + 1;
 
-        if (best == 0 || avoided_for(w, way, now) < avoided_for(w, best, now)) {
+        if (best == 0 || is_better(w, way, best, used, now)) {
             best = way;
         }
     }

@@ -55,10 +55,12 @@ bool probe_ways_on_told(struct probe_ways *w, unsigned way, uint64_t since, uint
 bool probe_way_is_left(uint64_t since, uint64_t went_at, uint64_t late);
 
 /*
- * A way of 1 to @n: the first that is not avoided, from (@first mod @n) + 1 on; where all are, the
- * one that is avoided for the shortest time from now. @n below 2: 0, the driver's choice.
+ * A way of 1 to @n: of those that are not avoided the one that the fewest take, @used[way - 1] of
+ * them (NULL: none does); of several the first from (@first mod @n) + 1 on. Where all are avoided,
+ * the one that is for the shortest time from now. @n below 2: 0, the driver's choice.
  */
-unsigned probe_ways_pick(const struct probe_ways *w, unsigned n, unsigned first, uint64_t now);
+unsigned probe_ways_pick(const struct probe_ways *w, unsigned n, unsigned first,
+                         const uint16_t used[IB_WAYS_MAX], uint64_t now);
 
 /* What an end of a NIC pair wants the pair's probes to go by: a way for each queue pair, and how
  * often it, or the other end, has chosen before. */

@@ -20,6 +20,7 @@ struct r2_watch_conn {
         uint64_t through; /* what had got through as the path's incarnation ended for its tail */
         uint8_t ends;     /* ... such ends in a row; 0: none */
     } tail[IB_MAX_PATHS];
+    uint8_t way[IB_MAX_PATHS];   /* R: that it has chosen last; r2_ways.c. 0: none */
     uint8_t quiet[IB_MAX_PATHS]; /* ticks without work */
     uint8_t rests;               /* ... and without anything else to look at, on no path */
     struct {

@@ -6,10 +6,13 @@
 #include "core/r2_notify.h"
 #include "r2_pair.h"
 #include "r2_pair_int.h"
+#include "r2_watch.h"
 
 #define SILENT_NS R2_MS(100)  /* a way is silent for so long while the other one answers */
 #define AGAIN_NS  R2_MS(200)  /* one that lags is asked again: RC would repeat by time */
 #define CHANGE_NS R2_MS(1000) /* between two changes: congestion costs no more than that */
+#define COUNTED   64          /* connections to a peer whose ways are counted, at most */
+#define CARRIES   16
 
 /* Ways that queue pairs of NIC @nic may take to one of the peer's, by @pair (NULL: there is none):
  * 1 where it has no choice, or shall have none; the most that there may be to any port, until the
@@ -30,15 +33,45 @@ static unsigned pair_count(const struct r2_pair *pair)
     return ways_count(pair->inst, pair->nic, pair);
 }
 
+/*
+ * How many queue pairs that bring data of @peer over the NICs of @as take each of @n ways,
+ * @used[way - 1]; one of a connection's primary pair, which carries while all is well, as CARRIES.
+ * Of COUNTED connections at most: of more, ways in turn are as good. A way was chosen among those
+ * that there may be at most, and folded since (ib_way_fold).
+ */
+static void used_count(const struct r2_peer *peer, const struct ib_path *as, unsigned n,
+                       uint16_t used[IB_WAYS_MAX])
+{
+    int counted = 0;
+
+    memset(used, 0, IB_WAYS_MAX * sizeof(*used));
+    for (const struct r2_comm *c = peer->comms; c && counted++ < COUNTED; c = c->list.peer_next) {
+        for (int p = 0; !c->is_send && p < c->conn.npaths; p++) {
+            const struct ib_path *path = &c->conn.path[p], *first = &c->conn.path[0];
+            unsigned way = c->watch->way[p];
+
+            if (way && path->nic == as->nic && path->peer_nic == as->peer_nic) {
+                bool carries = path->nic == first->nic && path->peer_nic == first->peer_nic;
+
+                used[(way - 1) % n] += carries ? CARRIES : 1;
+            }
+        }
+    }
+}
+
 unsigned r2_ways_pick(struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->conn.path[p];
     const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
     static const struct probe_ways none;
     unsigned n = ways_count(c->inst, path->nic, pair), first;
+    uint16_t used[IB_WAYS_MAX];
 
     first = path->way ? path->way : c->inst->probing.connections + (unsigned)p;
-    return probe_ways_pick(pair ? &pair->ways.known : &none, n, first, c->inst->watch.clock);
+    used_count(c->peer, path, n, used);
+    c->watch->way[p] = (uint8_t)probe_ways_pick(pair ? &pair->ways.known : &none, n, first, used,
+                                                c->inst->watch.clock);
+    return c->watch->way[p];
 }
 
 void r2_ways_on_lost(struct r2_pair *pair, unsigned way)
@@ -52,7 +85,7 @@ void r2_ways_on_lost(struct r2_pair *pair, unsigned way)
 bool r2_ways_has_good(const struct r2_pair *pair)
 {
     unsigned n = pair_count(pair);
-    unsigned way = probe_ways_pick(&pair->ways.known, n, 0, pair->inst->watch.clock);
+    unsigned way = probe_ways_pick(&pair->ways.known, n, 0, NULL, pair->inst->watch.clock);
 
     return way && !probe_ways_avoids(&pair->ways.known, way, pair->inst->watch.clock);
 }
@@ -82,10 +115,10 @@ static unsigned lane_next(const struct r2_pair *pair, int lane, unsigned n)
 {
     const uint8_t *at = pair->ways.wish.way;
     uint64_t clock = pair->inst->watch.clock;
-    unsigned way = probe_ways_pick(&pair->ways.known, n, at[lane], clock);
+    unsigned way = probe_ways_pick(&pair->ways.known, n, at[lane], NULL, clock);
 
     if (way == at[!lane]) {
-        way = probe_ways_pick(&pair->ways.known, n, way, clock);
+        way = probe_ways_pick(&pair->ways.known, n, way, NULL, clock);
         way = way == at[!lane] ? at[!lane] % n + 1 : way;
     }
     return way;

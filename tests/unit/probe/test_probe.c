@@ -520,18 +520,18 @@ START_TEST(choice_of_ways)
 {
     struct probe_ways w = {0};
 
-    ck_assert_uint_eq(probe_ways_pick(&w, 0, 5, S), 0);
-    ck_assert_uint_eq(probe_ways_pick(&w, 1, 5, S), 0);
+    ck_assert_uint_eq(probe_ways_pick(&w, 0, 5, NULL, S), 0);
+    ck_assert_uint_eq(probe_ways_pick(&w, 1, 5, NULL, S), 0);
     for (unsigned first = 0; first < 40; first++) {
-        ck_assert_uint_eq(probe_ways_pick(&w, 8, first, S), first % 8 + 1);
+        ck_assert_uint_eq(probe_ways_pick(&w, 8, first, NULL, S), first % 8 + 1);
     }
     probe_ways_lost(&w, 0, S); /* no way */
     probe_ways_lost(&w, IB_WAYS_MAX + 1, S);
     probe_ways_lost(&w, 3, 100 * S);
-    ck_assert_uint_eq(probe_ways_pick(&w, 8, 2, 100 * S), 4);
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 2, NULL, 100 * S), 4);
     ck_assert(probe_ways_avoids(&w, 3, 109 * S));
     ck_assert(!probe_ways_avoids(&w, 3, 110 * S));
-    ck_assert_uint_eq(probe_ways_pick(&w, 8, 2, 110 * S), 3);
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 2, NULL, 110 * S), 3);
     for (int i = 0; i < 10; i++) { /* of many connections, at once: one loss */
         probe_ways_lost(&w, 3, 111 * S + (uint64_t)i * MS);
     }
@@ -545,7 +545,33 @@ START_TEST(choice_of_ways)
     for (unsigned way = 1; way <= 8; way++) { /* all of them: the one that is over first */
         probe_ways_lost(&w, way, 5000 * S + (way == 6 ? 0 : way * MS));
     }
-    ck_assert_uint_eq(probe_ways_pick(&w, 8, 2, 5001 * S), 6);
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 2, NULL, 5001 * S), 6);
+}
+END_TEST
+
+START_TEST(choice_of_the_way_that_fewest_take)
+{
+    struct probe_ways w = {0};
+    uint16_t used[IB_WAYS_MAX] = {0};
+
+    for (unsigned i = 0; i < 24; i++) { /* whoever comes, they differ by one at most */
+        unsigned way = probe_ways_pick(&w, 8, i * 5, used, S);
+
+        ck_assert_uint_eq(used[way - 1], i / 8);
+        used[way - 1]++;
+    }
+    used[6] = used[2] = 1;
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 3, used, S), 7); /* of two the first from 4 on */
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 7, used, S), 3);
+    probe_ways_lost(&w, 3, S); /* rather with others than where packets are lost */
+    probe_ways_lost(&w, 7, S);
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 3, used, 2 * S), 4);
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 3, used, 12 * S), 7);
+    for (unsigned way = 1; way <= 8; way++) {
+        probe_ways_lost(&w, way, 20 * S + way * MS);
+    }
+    used[0] = 9; /* all are avoided: the one that is over first, however many take it */
+    ck_assert_uint_eq(probe_ways_pick(&w, 8, 3, used, 21 * S), 1);
 }
 END_TEST
 
@@ -631,6 +657,7 @@ static void add_pure(Suite *s)
     tcase_add_test(t, last_packet);
     tcase_add_test(t, labels_of_ways);
     tcase_add_test(t, choice_of_ways);
+    tcase_add_test(t, choice_of_the_way_that_fewest_take);
     tcase_add_test(t, silence_of_ways);
     tcase_add_test(t, ways_that_others_have_lost);
     tcase_add_test(t, wishes_for_ways);

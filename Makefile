@@ -267,6 +267,10 @@ bench-paper: deps
 bench-ways: deps
 	+@$(BUILD) all
 	@RUNS=$(or $(RUNS),20) sh tests/bench/bench_ways.sh $(B)
+.PHONY: bench-rings
+bench-rings: deps
+	+@$(BUILD) $(B)/bench/bench_inproc
+	@RUNS=$(or $(RUNS),8) sh tests/bench/bench_rings.sh $(B)
 
 # The tables of options in docs/options.md and the manual page are made from the rows; tests/check_readme.sh and tests/check_man.sh fail when they
 # are not up to date.

@@ -89,6 +89,9 @@ int bench_memory_run(void);
 int bench_news_run(unsigned seeds);
 /* A NIC dies under @conns connections, of which @active have work. */
 int bench_many_run(unsigned conns, unsigned active);
+#define BENCH_RINGS_SEEDS 64
+/* Rings of 16 hosts over 8 uplinks, of which one is lost; @seeds 1 to BENCH_RINGS_SEEDS. */
+int bench_rings_run(unsigned seeds);
 /* Profiled from outside: @what is traffic, idle-send, idle-recv or no-receive; @n messages, tests
  * or sends. */
 int bench_calls_run(const char *what, unsigned n, int nics);

@@ -76,12 +76,15 @@ int main(int argc, char **argv)
         return bench_many_run((unsigned)number(argc > 2 ? argv[2] : "1000", 1, 4000),
                               (unsigned)number(argc > 3 ? argv[3] : "16", 1, 4000));
     }
+    if (strcmp(what, "rings") == 0) {
+        return bench_rings_run((unsigned)number(argc > 2 ? argv[2] : "8", 1, BENCH_RINGS_SEEDS));
+    }
     if (strcmp(what, "calls") == 0 && argc == 5) {
         return bench_calls_run(argv[2], (unsigned)number(argv[3], 1, 1000000),
                                number(argv[4], 1, 8));
     }
     fprintf(
         stderr,
-        "usage: bench_inproc cost | memory | fill | cut | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | calls traffic|idle-send|idle-recv|no-receive N NICS\n");
+        "usage: bench_inproc cost | memory | fill | cut | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | rings [SEEDS] | calls traffic|idle-send|idle-recv|no-receive N NICS\n");
     return 2;
 }

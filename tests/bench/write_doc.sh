@@ -3,6 +3,7 @@
 set -eu
 json=$1 table=$2
 probe=$(sed -n '/^<!-- probe -->$/,/^<!-- end of probe -->$/p' tests/bench/README.md) # written by bench_probe.sh: stays
+ways=$(sed -n '/^## Ways$/,$p' tests/bench/README.md) # by bench_ways.sh and bench_rings.sh: likewise
 balance=$(sed -n '/^<!-- balance -->$/,/^<!-- end of balance -->$/p' tests/bench/README.md) # by bench_balance.sh: likewise
 {
     cat <<'END'
@@ -35,6 +36,7 @@ END
 END
     [ -z "$probe" ] || printf '\n%s\n' "$probe"
     [ -z "$balance" ] || printf '\n%s\n' "$balance"
+    [ -z "$ways" ] || printf '\n%s\n' "$ways"
 } >tests/bench/README.md
 [ -e README.md ] && grep -q '^<!-- numbers -->$' README.md || exit 0
 jq -r --arg form readme -f tests/bench/table.jq "$json" >"$json.readme"

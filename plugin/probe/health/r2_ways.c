@@ -45,7 +45,8 @@ static void used_count(const struct r2_peer *peer, const struct ib_path *as, uns
     int counted = 0;
 
     memset(used, 0, IB_WAYS_MAX * sizeof(*used));
-    for (const struct r2_comm *c = peer->comms; c && counted++ < COUNTED; c = c->list.peer_next) {
+    for (const struct r2_comm *c = n > 1 ? peer->comms : NULL; c && counted++ < COUNTED;
+         c = c->list.peer_next) {
         for (int p = 0; !c->is_send && p < c->conn.npaths; p++) {
             const struct ib_path *path = &c->conn.path[p], *first = &c->conn.path[0];
             unsigned way = c->watch->way[p];
@@ -69,6 +70,9 @@ unsigned r2_ways_pick(struct r2_comm *c, int p)
 
     first = path->way ? path->way : c->inst->probing.connections + (unsigned)p;
     used_count(c->peer, path, n, used);
+    if (path->way && n > 1) {
+        used[(path->way - 1) % n] = UINT16_MAX; /* whatever ended there: another one, if it can */
+    }
     c->watch->way[p] = (uint8_t)probe_ways_pick(pair ? &pair->ways.known : &none, n, first, used,
                                                 c->inst->watch.clock);
     return c->watch->way[p];

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "core/r2_visit.h"
 #include "tests/support/duo.h"
 #include "tests/unit/suite.h"
 
@@ -105,8 +106,43 @@ START_TEST(nics_in_turn)
 }
 END_TEST
 
+/* Whatever has ended an incarnation may have been its way: the next one takes another, also where
+ * that one has the fewest. */
+START_TEST(the_next_incarnation_takes_another)
+{
+    enum { LEFT = CONNS - 1 };
+    struct ib_fault_info info = {.fault = IB_FAULT_WAY};
+    struct r2_comm *c = NULL;
+    unsigned way;
+    int n[WAYS];
+
+    begin(2, 1, "1");
+    for (int i = 0; i < CONNS; i++) {
+        ck_assert_int_eq(duo_connect(&d, 0, &tx[i], &rx[i]), 0);
+    }
+    way = rx[LEFT]->conn.path[0].way;
+    r2_net_close(tx[LEFT]); /* one way has one connection now, the others two */
+    r2_net_close(rx[LEFT]);
+    duo_run(&d, 100 * DUO_MS);
+    count(LEFT, 0, 1, n);
+    ck_assert_int_eq(n[way - 1], 1);
+    for (int i = 0; i < LEFT; i++) {
+        c = rx[i]->conn.path[0].way == way ? rx[i] : c;
+    }
+    r2_comm_visit(c);
+    fo_fault(&c->fo, 0, &info);
+    r2_comm_unvisit(c);
+    duo_run(&d, 3000 * DUO_MS);
+    ck_assert_uint_eq(c->conn.path[0].inc, 2);
+    ck_assert(ib_conn_up(&c->conn, 0));
+    ck_assert_uint_ne(c->conn.path[0].way, way);
+    end_all(LEFT);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, the_next_incarnation_takes_another);
     tcase_add_test(t, queue_pairs_of_connections);
     tcase_add_test(t, hosts_in_turn);
     tcase_add_test(t, nics_in_turn);

@@ -100,6 +100,20 @@ enum sim_fault_kind {
 #define SIM_F(kind) (1ull << (kind))
 const char *sim_fault_kind_name(int kind);
 
+/* Groups of them, of which the classes draw. */
+#define LINK_FAULTS (SIM_F(SIM_F_DOWN) | SIM_F(SIM_F_FLAP))
+#define SILENT_FAULTS                                                                              \
+    (SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE_RX) |              \
+     SIM_F(SIM_F_ACK_LOST) | SIM_F(SIM_F_CUT) | SIM_F(SIM_F_CUT_TX))
+#define DEVICE_FAULTS                                                                              \
+    (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) |  \
+     SIM_F(SIM_F_CALL_ERROR) | SIM_F(SIM_F_SEND_ERROR) | SIM_F(SIM_F_QP_ERROR) |                   \
+     SIM_F(SIM_F_GID_CHANGE))
+#define GREY_FAULTS                                                                                \
+    (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_CORRUPT) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) |            \
+     SIM_F(SIM_F_RATE))
+#define HANG_FAULTS (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
+
 struct sim_delay { /* of a thread: usually up to .usual, with chance .rare_ppm up to .rare */
     uint64_t usual, rare;
     uint32_t rare_ppm;
@@ -440,7 +454,6 @@ void sim_switch_judge(struct sim_proc *p, const char *msg);
 
 void sim_quarantine_watch(struct sim *s);
 
-#define HANG_FAULTS (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
 void sim_hang_draw(struct sim_params *p, struct fab_rng *r);
 void sim_idle_draw(struct sim_params *p, struct fab_rng *r);
 void sim_unheard_draw(struct sim_params *p, struct fab_rng *r);
@@ -452,6 +465,12 @@ void sim_deaf_short_draw(struct sim_params *p, struct fab_rng *r);
 void sim_resort_verbs(const struct sim_params *p, struct ib_verbs *verbs);
 void sim_resort_rates(struct sim *s, struct fab_desc *d);
 void sim_resort_watch(struct sim *s);
+
+/* ---- what comes back ---- */
+
+void sim_return_draw(struct sim_params *p, struct fab_rng *r);
+void sim_reborn_draw(struct sim_params *p, struct fab_rng *r);
+void sim_drain_draw(struct sim_params *p, struct fab_rng *r);
 
 /* ---- which part broke ---- */
 

@@ -7,18 +7,6 @@
 
 #include <string.h>
 
-#define LINK_FAULTS (SIM_F(SIM_F_DOWN) | SIM_F(SIM_F_FLAP))
-#define SILENT_FAULTS                                                                              \
-    (SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE_RX) |              \
-     SIM_F(SIM_F_ACK_LOST) | SIM_F(SIM_F_CUT) | SIM_F(SIM_F_CUT_TX))
-#define DEVICE_FAULTS                                                                              \
-    (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) |  \
-     SIM_F(SIM_F_CALL_ERROR) | SIM_F(SIM_F_SEND_ERROR) | SIM_F(SIM_F_QP_ERROR) |                   \
-     SIM_F(SIM_F_GID_CHANGE))
-#define GREY_FAULTS                                                                                \
-    (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_CORRUPT) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) |            \
-     SIM_F(SIM_F_RATE))
-
 /* What all classes start from: mostly small messages, everything a little late, short timers. */
 static void draw_base(struct sim_params *p, struct fab_rng *r)
 {
@@ -298,52 +286,6 @@ static void draw_spread(struct sim_params *p, struct fab_rng *r)
     p->fab.cqe_ns = sim_pick(r, 0, 500 * SIM_US);
 }
 
-/* What fails comes back, again and again, on every rail: incarnations 2, 3, 4 carry data beside
- * late packets of those before.
- */
-static void draw_return(struct sim_params *p, struct fab_rng *r)
-{
-    p->rounds = (int)sim_pick(r, 3, 14);
-    p->fault_mask = LINK_FAULTS;
-    p->fault_mask |= sim_pct(r, 60) ? SILENT_FAULTS : 0;
-    p->fault_mask |= sim_pct(r, 50) ? SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE) : 0;
-    p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_HANG_BACK) : 0;
-    p->fault_mask |= sim_pct(r, 15) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) |
-                                          SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG)
-                                    : 0;
-    p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_CALL_ERROR) : 0;
-    p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_SEND_ERROR) : 0;
-    p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_OOB_OUTAGE) : 0;
-    p->mend_ns = sim_pct(r, 50) ? 4 * SIM_MS : 40 * SIM_MS;
-    p->gap_ns = sim_pct(r, 30) ? 2 * SIM_MS : 80 * SIM_MS;
-    p->chain_pct = (int)sim_pick(r, 0, 40);
-    p->chain_ns = sim_pct(r, 50) ? 100 * SIM_US : 10 * SIM_MS;
-    p->both_pct = 30;
-    p->t_return_ms = (int)sim_pick(r, 1, 20);
-    p->t_probe_ms = (int)sim_pick(r, 2, 30);
-    p->t_packet_ms = (int)sim_pick(r, 3, 25);
-    p->fab.ghost_ppm = sim_pct(r, 40) ? 0 : (uint32_t)fab_rng_upto(r, 200000);
-    p->fab.ghost_ns = (uint64_t)p->t_packet_ms * SIM_MS * 3 / 4;
-    p->fab.rtr_needs_path = sim_pct(r, 30);
-    p->spread = sim_pct(r, 60);
-    p->stripe_min = sim_pct(r, 50) ? 65536 : (int)sim_pick(r, 128, 8192);
-    p->msgs = (int)sim_pick(r, 200, 450) / p->conns;
-    p->ops = (int)sim_pick(r, 1, 8);
-    p->idle_ns = sim_pct(r, 50) ? 20 * SIM_MS : 500 * SIM_US;
-    /* bursts of eight on average, until the last round is through */
-    p->pace_ns = (uint64_t)p->rounds * (p->gap_ns + p->mend_ns) / ((unsigned)p->msgs / 8 + 1);
-    p->give_up_ms = 3000;
-    p->stall_ms = 2000;
-    p->oob_loss_ppm = sim_pct(r, 50) ? (uint32_t)fab_rng_upto(r, 100000) : 0;
-    p->oob_dup_ppm = sim_pct(r, 50) ? (uint32_t)fab_rng_upto(r, 200000) : 0;
-    p->oob_reorder_ppm = sim_pct(r, 50) ? (uint32_t)fab_rng_upto(r, 200000) : 0;
-    p->dead_at_start = sim_pct(r, 20);
-    if (sim_pct(r, 15)) {
-        p->want = SIM_WANT_PEER;
-        p->abort = 1;
-    }
-}
-
 static void draw_mixed(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 8);
@@ -361,63 +303,11 @@ static void draw_mixed(struct sim_params *p, struct fab_rng *r)
     p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
 }
 
-/* Incarnations that follow each other at once, while packets and records of those before are still
- * under way. */
-static void draw_reborn(struct sim_params *p, struct fab_rng *r)
-{
-    draw_return(p, r);
-    p->want = SIM_WANT_FINISH;
-    p->abort = 0;
-    p->dead_at_start = 0;
-    p->rounds = (int)sim_pick(r, 6, 14);
-    p->fault_mask = SIM_F(SIM_F_QP_ERROR) | (sim_pct(r, 50) ? SILENT_FAULTS | LINK_FAULTS : 0);
-    p->t_return_ms = 1;
-    p->t_packet_ms = 40;
-    p->fab.ghost_ppm = (uint32_t)sim_pick(r, 100000, 800000);
-    p->fab.ghost_ns = 30 * SIM_MS;
-    p->mend_ns = 2 * SIM_MS;
-    p->gap_ns = 50 * SIM_MS;
-    p->chain_pct = 0;
-    p->idle_ns = 500 * SIM_US;
-    p->ops = 1;
-    p->max_group = (int)sim_pick(r, 1, 2);
-    p->max_slots = (int)sim_pick(r, 2, 4);
-    p->pace_ns = (uint64_t)p->rounds * (p->gap_ns + p->mend_ns) / ((unsigned)p->msgs / 8 + 1);
-    p->flush_pct = 0;
-    p->service = (struct sim_delay){5 * SIM_US, 100 * SIM_US, 10000};
-    p->worker = (struct sim_delay){5 * SIM_US, 100 * SIM_US, 10000};
-    p->oob_max_ns = 50 * SIM_US;
-    p->oob_late_ns = 60 * SIM_MS;
-    p->oob_loss_ppm = (uint32_t)fab_rng_upto(r, 50000);
-    p->oob_dup_ppm = (uint32_t)sim_pick(r, 100000, 400000);
-    p->oob_reorder_ppm = (uint32_t)sim_pick(r, 100000, 400000);
-}
-
-/* NICs are drained and given back, while others, or the same, fail. */
-static void draw_drain(struct sim_params *p, struct fab_rng *r)
-{
-    draw_return(p, r);
-    p->want = SIM_WANT_FINISH;
-    p->abort = 0;
-    p->dead_at_start = 0;
-    p->no_replay = sim_pct(r, 50);
-    p->fault_mask = SIM_F(SIM_F_DRAIN);
-    if (p->no_replay) {
-        p->oob_loss_ppm = p->oob_loss_ppm > 60000 ? 60000 : p->oob_loss_ppm;
-        p->ib_timeout = 14;
-        p->stall_ms = 400;
-        p->fab.rtr_needs_path = 0;
-    } else {
-        p->fault_mask |= LINK_FAULTS | (sim_pct(r, 50) ? SILENT_FAULTS | SIM_F(SIM_F_QP_ERROR) : 0);
-        p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_OOB_OUTAGE) : 0;
-    }
-}
-
 /* Several queue pairs over a NIC pair, which fail together or alone and come back. */
 static void draw_qps(struct sim_params *p, struct fab_rng *r)
 {
     if (sim_pct(r, 50)) {
-        draw_return(p, r);
+        sim_return_draw(p, r);
     } else {
         draw_mixed(p, r);
     }
@@ -429,8 +319,8 @@ static void draw_qps(struct sim_params *p, struct fab_rng *r)
 static void draw_adaptive(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {
-        draw_ghost, draw_spread, draw_mixed,  draw_return, draw_qps,   sim_hang_draw,
-        draw_chain, draw_close,  draw_reborn, draw_drain,  draw_watch, draw_oob};
+        draw_ghost, draw_spread, draw_mixed,      sim_return_draw, draw_qps,   sim_hang_draw,
+        draw_chain, draw_close,  sim_reborn_draw, sim_drain_draw,  draw_watch, draw_oob};
 
     like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
     p->adaptive = 1;
@@ -446,10 +336,10 @@ static void draw_weights(struct sim_params *p, struct fab_rng *r)
 {
     switch (sim_pick(r, 0, 3)) {
     case 0:
-        draw_return(p, r);
+        sim_return_draw(p, r);
         break;
     case 1:
-        draw_drain(p, r);
+        sim_drain_draw(p, r);
         break;
     case 2:
         draw_qps(p, r);
@@ -467,7 +357,7 @@ static void draw_weights(struct sim_params *p, struct fab_rng *r)
 static void draw_flushed(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {
-        draw_ghost, draw_spread, draw_device, draw_mixed, draw_return, draw_qps, draw_close};
+        draw_ghost, draw_spread, draw_device, draw_mixed, sim_return_draw, draw_qps, draw_close};
 
     like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
     p->ack_flush = 1;
@@ -480,8 +370,8 @@ static void draw_flushed(struct sim_params *p, struct fab_rng *r)
 static void draw_staged(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {
-        draw_spread, draw_device, sim_hang_draw, draw_ghost, draw_mixed,    draw_return,
-        draw_reborn, draw_qps,    draw_close,    draw_abort, draw_adaptive, draw_drain};
+        draw_spread,     draw_device, sim_hang_draw, draw_ghost, draw_mixed,    sim_return_draw,
+        sim_reborn_draw, draw_qps,    draw_close,    draw_abort, draw_adaptive, sim_drain_draw};
     unsigned all;
 
     like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
@@ -514,7 +404,7 @@ static void draw_resort(struct sim_params *p, struct fab_rng *r)
     switch (sim_pick(r, 0, 3)) {
     case 0:
     case 1:
-        draw_return(p, r);
+        sim_return_draw(p, r);
         p->dead_at_start = 0;
         p->both_pct = 50;
         p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_DRAIN) : 0;
@@ -560,11 +450,11 @@ const struct sim_class sim_classes[] = {
     {"spread", "all paths in use, messages in parts", draw_spread},
     {"mixed", "everything together", draw_mixed},
     {"return", "what fails comes back: lives 2 and above, flaps, dead at start, every rail in turn",
-     draw_return, 1},
+     sim_return_draw, 1},
     {"reborn", "lives in quick succession, against packets and records of those before",
-     draw_reborn, 1},
+     sim_reborn_draw, 1},
     {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice",
-     draw_drain, 1},
+     sim_drain_draw, 1},
     {"qps", "several queue pairs over each NIC pair, whole and split messages, everything together",
      draw_qps},
     {"adaptive",

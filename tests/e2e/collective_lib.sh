@@ -43,7 +43,7 @@ logged() {
 wanted() {
     case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
 }
-# downs [WHY]: how many lives went down, as what
+# downs [WHY]: how many incarnations went down, as what
 downs() {
     grep -c " UP -> DOWN: ${1:-}" "$log/out"
 }

@@ -31,10 +31,10 @@ run() {
         --stats "$@" >"$log/out" 2>&1
     rc=$?
 }
-replays() {
+retransmits() {
     grep -c 'settled: [1-9][0-9]* parts to post again' "$log/out"
 }
-# How many lives over NIC @1 ended as drained ones at host @2.
+# How many incarnations over NIC @1 ended as drained ones at host @2.
 drained() {
     grep -cE "^h$2:.* UP -> DOWN: administrator, local NIC $1," "$log/out"
 }
@@ -46,8 +46,8 @@ case_middle() { # HOST
         "$(ctl_at 1s "$1" status)" --fault-cmd "$(ctl_at 1200ms "$1" undrain fab1)" --fault-cmd "$(once 1300ms "$(logged "^h$1:.* life 2 is up")")" --after 100ms
     was_right "drain at host $1" || return
     if [ "$(drained fab1 "$1")" = 0 ]; then
-        bad "drain at host $1" "no life ended by it"
-    elif [ "$(replays)" != 0 ]; then
+        bad "drain at host $1" "no incarnation ended by it"
+    elif [ "$(retransmits)" != 0 ]; then
         bad "drain at host $1" "something was posted again"
     elif ! grep -qE ' fab1 +up +yes +0 ' "$log/ctl"; then
         bad "drain at host $1" "status: $(cat "$log/ctl")"
@@ -56,7 +56,7 @@ case_middle() { # HOST
     elif ! grep -qE "^h$1:.* life 2 is up" "$log/out"; then
         bad "drain at host $1" "it did not come back"
     else
-        ok "drain at host $1: $(drained fab1 "$1") lives ended there, nothing posted again, $(grep -o 'r2 stall after fault 1: [0-9.]* ms' "$log/out"), back after undrain"
+        ok "drain at host $1: $(drained fab1 "$1") incarnations ended there, nothing posted again, $(grep -o 'r2 stall after fault 1: [0-9.]* ms' "$log/out"), back after undrain"
     fi
 }
 for h in 0 1; do
@@ -78,7 +78,7 @@ case_rehearse() { # HOST
     was_right "rehearsal at host $1" || return
     n=$(grep -cE "^h$1:.* UP -> DOWN: rehearsal, local NIC fab1," "$log/out")
     if [ "$n" = 0 ]; then
-        bad "rehearsal at host $1" "no life ended by it"
+        bad "rehearsal at host $1" "no incarnation ended by it"
     elif ! grep -q 'rehearsal: NIC fab1 fails for 3.0 s' "$log/out" || ! grep -q 'rehearsal: NIC fab1 may be used again' "$log/out"; then
         bad "rehearsal at host $1" "the log does not say it"
     elif ! grep -q 'fails for a rehearsal: fab1 for [0-9.]* s more' "$log/ctl" || ! grep -qx 'check 0' "$log/ctl"; then
@@ -90,7 +90,7 @@ case_rehearse() { # HOST
     elif ! grep -qE "^h$1:.* life 2 is up" "$log/out"; then
         bad "rehearsal at host $1" "it did not come back"
     else
-        ok "rehearsal at host $1: $n lives ended there, $(replays) times posted again, $(grep -o 'r2 stall after fault 1: [0-9.]* ms' "$log/out"), back"
+        ok "rehearsal at host $1: $n incarnations ended there, $(retransmits) times posted again, $(grep -o 'r2 stall after fault 1: [0-9.]* ms' "$log/out"), back"
     fi
 }
 for h in 0 1; do
@@ -107,7 +107,7 @@ case_processes() {
     if [ "$n" != 2 ]; then
         bad "two processes on a host" "$n processes left the NIC: $(cat "$log/ctl")"
     else
-        ok "two processes on a host: both left the NIC, $(replays) replays"
+        ok "two processes on a host: both left the NIC, $(retransmits) retransmits"
     fi
 }
 wanted "processes" && case_processes
@@ -119,7 +119,7 @@ case_start() { # NAME ENVIRONMENT...
     run --iters 20
     was_right "$name" || return
     if [ "$(drained fab0 0)" = 0 ]; then
-        bad "$name" "no life ended by it"
+        bad "$name" "no incarnation ended by it"
     else
         ok "$name: work began elsewhere"
     fi
@@ -143,7 +143,7 @@ case_last() {
     run --duration 1500ms --fault-optional --fault-cmd "$(ctl_at 200ms 0 drain fab0 --wait --limit 0.5 | sed "s/:/:! /")"
     was_right "the only NIC" || return
     if [ "$(downs)" != 0 ]; then
-        bad "the only NIC" "a life went down"
+        bad "the only NIC" "an incarnation went down"
     elif ! grep -q 'it is the last NIC' "$log/ctl" || ! grep -q 'not free after 0.5 s' "$log/ctl"; then
         bad "the only NIC" "r2_ctl said: $(cat "$log/ctl" "$log/out" | tail -5)"
     else

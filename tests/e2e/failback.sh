@@ -1,6 +1,6 @@
 #!/bin/sh
 # What fails comes back, under collectives on the software fabric. Each case asserts that every element of every timed operation is right, that each
-# fault fired (r2_perf fails otherwise), that paths came up in a later life at both ranks and that the NICs which came back sent data from then on. The
+# fault fired (r2_perf fails otherwise), that paths came up in a later incarnation at both ranks and that the NICs which came back sent data from then on. The
 # speed at the end against that before the first fault is shown, not judged. Argument: build folder. Second argument: only cases whose name contains it.
 . "$(dirname "$0")/collective_lib.sh"
 export NCCL_R2_LOG=trace # each path's line counts, however many there are
@@ -53,11 +53,11 @@ $(sed -n '/^idle()/,/^}/p' "$0")
 $(sed -n '/^later()/,/^}/p' "$0")
 [ "\$(later h0)" -gt 0 ] && [ "\$(later h1)" -gt 0 ] && [ -z "\$(idle)" ]
 END
-# later RANK: how many paths came up at this host in a later life
+# later RANK: how many paths came up at this host in a later incarnation
 later() {
     grep -cE "^$1:.* path [0-9]+ life ([2-9]|[1-9][0-9]+) is up" "$log/out"
 }
-# again: how many lives after the first went down
+# again: how many incarnations after the first went down
 again() {
     grep -cE ' life ([2-9]|[1-9][0-9]+) UP -> DOWN' "$log/out"
 }
@@ -68,14 +68,14 @@ share() {
         (.faults[0].fired_s - $step / 1000) as $until | (.timeline.points | map(select(.t_s <= $until)) | median) as $before |
         $now / $before * 100 | floor' "$log/json"
 }
-# right NAME AGAIN: as the head says; at most AGAIN later lives went down
+# right NAME AGAIN: as the head says; at most AGAIN later incarnations went down
 right() {
     share=$(share)
     was_right "$1" || return
     if [ "$(later h0)" = 0 ] || [ "$(later h1)" = 0 ]; then
-        bad "$1" "later lives up: $(later h0) at h0, $(later h1) at h1"
+        bad "$1" "later incarnations up: $(later h0) at h0, $(later h1) at h1"
     elif [ "$(again)" -gt "$2" ]; then
-        bad "$1" "$(again) later lives went down, at most $2 had a reason"
+        bad "$1" "$(again) later incarnations went down, at most $2 had a reason"
     elif [ -n "$(idle)" ]; then
         bad "$1" "no data sent over $(idle) afterwards"
     else
@@ -144,7 +144,7 @@ wanted "never" && {
     if [ $rc = 0 ] && [ "$(later h0)$(later h1)" = 00 ] && [ "$(downs)" -gt 0 ]; then
         ok "NCCL_R2_FAILBACK=never leaves it out ($(share) % of the speed before)"
     else
-        bad "NCCL_R2_FAILBACK=never leaves it out" "exit code $rc, later lives $(later h0) and $(later h1), $(share) % of the speed before"
+        bad "NCCL_R2_FAILBACK=never leaves it out" "exit code $rc, later incarnations $(later h0) and $(later h1), $(share) % of the speed before"
     fi
 }
 returns=yes
@@ -156,7 +156,7 @@ manual_case() {
         $ctl failback $2 --why repaired 2>$log/err && $ctl status >$log/after 2>&1"
     was_right "$name" || return
     if [ "$(later h0)" = 0 ] || [ "$(later h1)" = 0 ] || [ -n "$(idle)" ]; then
-        bad "$name" "later lives up: $(later h0) at h0, $(later h1) at h1; $(cat "$log/err")"
+        bad "$name" "later incarnations up: $(later h0) at h0, $(later h1) at h1; $(cat "$log/err")"
     elif ! grep -qE " fab1 .* [1-9][0-9]*\$" "$log/before" || ! grep -q "may return what failed before: ${2##* } at 2" "$log/after"; then
         bad "$name" "status said: $(cat "$log/before" "$log/after")"
     else

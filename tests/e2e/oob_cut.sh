@@ -106,7 +106,7 @@ for fault in 'h1:n1 down' 'h0:n2 blackhole' 'h1:n3 fatal'; do
     if ! says 30 0 "UP -> DOWN" "$W/r0" || ! goes_on || [ "$(grep -c 'UP -> DOWN' "$W/r0")" -le "$before" ]; then
         bad "no channel, $fault: not all connections carry messages"
     else
-        ok "no channel, $fault: $(($(grep -c 'UP -> DOWN' "$W/r0") - before)) lives down at host 0, all connections carry messages"
+        ok "no channel, $fault: $(($(grep -c 'UP -> DOWN' "$W/r0") - before)) incarnations down at host 0, all connections carry messages"
     fi
 done
 softfab fault 'h1:n1 up' >/dev/null

@@ -13,7 +13,7 @@ for one in calm:0 noise:1 slow:3 port:4 silent:5 stuck:6 device:7 mix:8 back:23 
     rc=$?
     if [ $rc = 0 ]; then
         passed=$((passed + 1))
-        echo "ok     $one: $(echo "$out" | awk '$1 == "sum" {printf "%d messages, %d faults, %d switches, %d replays", $5, $7, $8, $10}')"
+        echo "ok     $one: $(echo "$out" | awk '$1 == "sum" {printf "%d messages, %d faults, %d switches, %d retransmits", $5, $7, $8, $10}')"
     else
         failed=$((failed + 1))
         echo "FAILED $one: exit code $rc"

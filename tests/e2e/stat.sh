@@ -235,7 +235,7 @@ case_blackhole() {
     unset SLURM_JOB_ID
     was_right "blackhole" || return
     if [ "$(downs)" = 0 ]; then
-        bad "blackhole" "no life went down"
+        bad "blackhole" "no incarnation went down"
         return
     fi
     is "blackhole: the port is up, the NIC is avoided" hole.json '.jobs[0].processes[0].nics[] | select(.device == "fab1") | .port_state == "up" and (.state == "avoided" or .state == "partly") and .moved > 0 and (.trouble | test("stall|peer")) and (.why == .trouble or .why == .blamed)'
@@ -275,7 +275,7 @@ case_stall() {
     unset NCCL_R2_FAILBACK
     was_right "a stall without a fault" || return
     if [ "$(downs)" != 0 ]; then
-        bad "a stall without a fault" "a life went down"
+        bad "a stall without a fault" "an incarnation went down"
         return
     fi
     says "a stall without a fault: the log" out 'WARN NET/R2 : fab0: [0-9]+ connections? stood still for [0-9.]+ ms, .*and went on without a fault'

@@ -85,7 +85,7 @@ wanted "silent port" && {
         if [ "$(downs '')" = 0 ] || [ "$(downs '')" != "$(downs '\(last packet lost\|silent way\|told by peer\)')" ]; then
             bad "silent port" "not the loss of last packets alone: $(grep -o 'UP -> DOWN: [^,]*' "$log/out" | sort | uniq -c)"
         else
-            ok "silent port: $(downs '') lives ended by lost packets, no NIC was given up"
+            ok "silent port: $(downs '') incarnations ended by lost packets, no NIC was given up"
         fi
         if grep -q 'R2-F04.*:50001>10\.[0-9.]*:4791' "$log/out"; then
             ok "silent port: R2-F04 names it"
@@ -122,7 +122,7 @@ lost_nothing() {
     elif [ "$left" = 0 ]; then
         bad "$2" "no path has left the silent way"
     else
-        ok "$2: $left lives have left the silent way, and nothing was lost on it"
+        ok "$2: $left incarnations have left the silent way, and nothing was lost on it"
     fi
 }
 wanted "neighbours" && {

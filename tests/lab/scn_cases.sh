@@ -106,7 +106,7 @@ cases_standing() {
     fi
 }
 
-# The new life of a path carries data on both hosts.
+# The new incarnation of a path carries data on both hosts.
 returned() {
     if [ "$(grep -l 'life [2-9][0-9]* is up' "$run".r? | wc -l)" != 2 ]; then
         bad "$1" "no path came back on both hosts"
@@ -157,7 +157,7 @@ channel() {
         elif ! grep -q "NET/R2 : .* h1 path .* told by peer\|channel to 10\.9\.0\.2:.* control messages go over" "$run.r0" "$run.r2"; then
             bad "$label" "nothing that h1 said arrived"
         else
-            ok "$label: $(downs) lives down, all connections carry messages"
+            ok "$label: $(downs) incarnations down, all connections carry messages"
         fi
     fi
     job_end

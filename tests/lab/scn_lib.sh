@@ -290,7 +290,7 @@ none_left() {
     hung=$(hung_rails)
     [ -n "$hung" ] && [ "$({ echo "$hung"; echo "$faults $prepare" | grep -o 'h[0-9]:n[0-9]' | sed 's/.*n//'; } | sort -u | wc -l)" = 4 ]
 }
-# right LABEL MIN MAX: every rank ended well, all was checked, nothing wrong, between MIN and MAX lives went down
+# right LABEL MIN MAX: every rank ended well, all was checked, nothing wrong, between MIN and MAX incarnations went down
 right() {
     d=$(downs)
     if echo "$rcs" | grep -q '[^0 ]' && none_left; then
@@ -300,10 +300,10 @@ right() {
     elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$run.r0"; then
         bad "$1" "not checked, or wrong"
     elif [ "$d" -lt "$2" ] || [ "$d" -gt "$3" ]; then
-        bad "$1" "$d lives went down, expected $2 to $3"
+        bad "$1" "$d incarnations went down, expected $2 to $3"
     else
         stall=$(figure 'stall after fault [0-9]*')
         calm=$(figure 'longest stall before any fault')
-        ok "$1${stall:+: stall $stall}${calm:+, before any fault $calm}, $d lives down, $(grep -o 'checked [0-9]* operations' "$run.r0")$kept"
+        ok "$1${stall:+: stall $stall}${calm:+, before any fault $calm}, $d incarnations down, $(grep -o 'checked [0-9]* operations' "$run.r0")$kept"
     fi
 }

@@ -37,7 +37,7 @@
 #define SIM_MAX_FAULTS  160
 #define SIM_MAX_MSGS    512
 #define SIM_MAX_SLOTS   256
-#define SIM_LIVES       8
+#define SIM_INCS        8
 #define SIM_MAX_CLASSES 40
 #define SIM_LOG_LINES   48
 #define SIM_LOG_CHARS   400
@@ -121,8 +121,8 @@ struct sim_delay { /* of a thread: usually up to .usual, with chance .rare_ppm u
 
 struct sim_params {
     enum sim_want want;
-    int no_replay; /* nothing in the schedule may make a part go twice */
-    int quiet;     /* nothing in the schedule may take a path down: none may go DOWN */
+    int no_retransmit; /* nothing in the schedule may make a part go twice */
+    int quiet;         /* nothing in the schedule may take a path down: none may go DOWN */
     int procs, nics, conns;
     int mesh;           /* a connection from each process to each other */
     int locate;         /* one failure, and what every process says of it; sim_locate.c */
@@ -206,7 +206,7 @@ struct sim_params {
 struct sim_class {
     const char *name, *what;
     void (*draw)(struct sim_params *p, struct fab_rng *r);
-    int lives;   /* paths return: incarnations after the first must be seen to carry data */
+    int returns; /* paths return: incarnations after the first must be seen to carry data */
     int weights; /* plans must be seen to change by weight */
 };
 extern const struct sim_class sim_classes[];
@@ -487,7 +487,7 @@ void sim_locate_judge(struct sim *s);
 /* ---- a run ---- */
 
 struct sim_stats {
-    uint64_t runs, failed, messages, events, switches, false_switches, soft, replayed;
+    uint64_t runs, failed, messages, events, switches, false_switches, soft, retransmitted;
     uint64_t told; /* looks at a soft incarnation whose sender had said what it may still bring */
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
@@ -502,7 +502,7 @@ struct sim_stats {
     uint64_t returns;          /* incarnations after the first that came up, at the receiver */
     struct mx_sums matrix;
     uint64_t
-        carried[SIM_LIVES]; /* incarnations of this number that carried data; the last: and above */
+        carried[SIM_INCS]; /* incarnations of this number that carried data; the last: and above */
 };
 
 struct sim {

@@ -325,7 +325,7 @@ static void draw_adaptive(struct sim_params *p, struct fab_rng *r)
     like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
     p->adaptive = 1;
     p->ar_threshold = sim_pct(r, 50) ? 0 : (int)sim_pick(r, 1, 8192);
-    p->list_cut = sim_pct(r, 70) && !p->no_replay ? (int)sim_pick(r, 3, 60) : 0;
+    p->list_cut = sim_pct(r, 70) && !p->no_retransmit ? (int)sim_pick(r, 3, 60) : 0;
     p->ar_mixed = sim_pct(r, 30);
     p->no_inline = sim_pct(r, 30);
     p->stall_ms = p->stall_ms < 700 ? 700 : p->stall_ms; /* each cut list is one more failure */
@@ -380,7 +380,7 @@ static void draw_staged(struct sim_params *p, struct fab_rng *r)
     p->copy = (struct sim_delay){sim_pct(r, 50) ? 5 * SIM_US : 300 * SIM_US, 20 * SIM_MS,
                                  (uint32_t)fab_rng_upto(r, 20000)};
     p->copy_fail_ppm = sim_pct(r, 20) ? 2000 : 0;
-    p->no_replay &= p->copy_fail_ppm == 0;
+    p->no_retransmit &= p->copy_fail_ppm == 0;
 }
 
 /* Several ways between the NICs of a rail, which fail alone: RC says nothing, or late. */
@@ -449,9 +449,10 @@ const struct sim_class sim_classes[] = {
     {"kill", "a process is killed", draw_kill},
     {"spread", "all paths in use, messages in parts", draw_spread},
     {"mixed", "everything together", draw_mixed},
-    {"return", "what fails comes back: lives 2 and above, flaps, dead at start, every rail in turn",
+    {"return",
+     "what fails comes back: incarnations 2 and above, flaps, dead at start, every rail in turn",
      sim_return_draw, 1},
-    {"reborn", "lives in quick succession, against packets and records of those before",
+    {"reborn", "incarnations in quick succession, against packets and records of those before",
      sim_reborn_draw, 1},
     {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice",
      sim_drain_draw, 1},
@@ -466,7 +467,7 @@ const struct sim_class sim_classes[] = {
      "acknowledged when flushed: what a NIC brought and can read back no more is sent again",
      draw_flushed},
     {"staged",
-     "NICs that do not take the senders' memory: by way of staging memory, with everything that ends a life",
+     "NICs that do not take the senders' memory: by way of staging memory, with everything that ends an incarnation",
      draw_staged},
     {"inband", "out-of-band channels lost for good, with faults: control messages over NICs",
      draw_inband},

@@ -1,8 +1,8 @@
 /* Classes of schedules in which fences are soft and holds wait (sim_class.c has the others). */
 #include "sim.h"
 
-/* A receiver that cannot fence: what its NIC has taken lands when it pleases, long after the replay
- * if the bus is quick. */
+/* A receiver that cannot fence: what its NIC has taken lands when it pleases, long after the
+ * retransmission if the bus is quick. */
 void sim_hang_draw(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 2);

@@ -87,9 +87,9 @@ void sim_drain_draw(struct sim_params *p, struct fab_rng *r)
     p->want = SIM_WANT_FINISH;
     p->abort = 0;
     p->dead_at_start = 0;
-    p->no_replay = sim_pct(r, 50);
+    p->no_retransmit = sim_pct(r, 50);
     p->fault_mask = SIM_F(SIM_F_DRAIN);
-    if (p->no_replay) {
+    if (p->no_retransmit) {
         p->oob_loss_ppm = p->oob_loss_ppm > 60000 ? 60000 : p->oob_loss_ppm;
         p->ib_timeout = 14;
         p->stall_ms = 400;

@@ -12,7 +12,7 @@
     500                  /* of all classes: 40 in 100 have a library that keeps its own account    \
                           */
 #define REFUSED_RUNS 300 /* of which 3 in 100 see a copy refused */
-#define LIVES_RUNS   20  /* so many schedules are enough to show a second return */
+#define RETURN_RUNS  20  /* so many schedules are enough to show a second return */
 
 static struct sim one;
 
@@ -105,12 +105,12 @@ static int run_one(int cls, uint64_t seed)
 
 /* Schedules whose paths return, and none of which carried data over a second or third incarnation,
  * have shown nothing. */
-static int lives_missing(const struct sim_stats *st)
+static int returns_missing(const struct sim_stats *st)
 {
     int missing = 0;
 
     for (int c = 0; c < sim_class_count; c++) {
-        if (!sim_classes[c].lives || st[c].runs < LIVES_RUNS ||
+        if (!sim_classes[c].returns || st[c].runs < RETURN_RUNS ||
             (st[c].carried[2] && st[c].carried[3] && st[c].returns)) {
             continue;
         }
@@ -119,7 +119,8 @@ static int lives_missing(const struct sim_stats *st)
         missing++;
     }
     for (int c = 0; c < sim_class_count; c++) {
-        if (sim_classes[c].weights && st[c].runs >= LIVES_RUNS && st[c].weights < 10 * st[c].runs) {
+        if (sim_classes[c].weights && st[c].runs >= RETURN_RUNS &&
+            st[c].weights < 10 * st[c].runs) {
             printf("FAILED class %s: its plans hardly changed\n", sim_classes[c].name);
             missing++;
         }
@@ -134,7 +135,7 @@ static int lists_missing(const struct sim_stats *st)
     int missing = 0;
 
     for (int c = 0; c < sim_class_count; c++) {
-        if (strcmp(sim_classes[c].name, "adaptive") != 0 || st[c].runs < LIVES_RUNS ||
+        if (strcmp(sim_classes[c].name, "adaptive") != 0 || st[c].runs < RETURN_RUNS ||
             (st[c].lists && st[c].lists_cut && st[c].overtaken)) {
             continue;
         }
@@ -151,7 +152,7 @@ static int copies_missing(const struct sim_stats *st)
     int missing = 0;
 
     for (int c = 0; c < sim_class_count; c++) {
-        if (strcmp(sim_classes[c].name, "staged") != 0 || st[c].runs < LIVES_RUNS ||
+        if (strcmp(sim_classes[c].name, "staged") != 0 || st[c].runs < RETURN_RUNS ||
             (st[c].copies && (st[c].copies_refused || st[c].runs < REFUSED_RUNS))) {
             continue;
         }
@@ -168,7 +169,7 @@ static int resorts_missing(const struct sim_stats *st)
     int missing = 0;
 
     for (int c = 0; c < sim_class_count; c++) {
-        if (strcmp(sim_classes[c].name, "resort") != 0 || st[c].runs < LIVES_RUNS ||
+        if (strcmp(sim_classes[c].name, "resort") != 0 || st[c].runs < RETURN_RUNS ||
             st[c].resorts >= st[c].runs) {
             continue;
         }
@@ -205,7 +206,7 @@ static int run_many(const struct sim_job *job)
     uint64_t passed, failed = sim_jobs_run(job, st, &passed);
 
     sim_table_print(st);
-    failed += (uint64_t)lives_missing(st) + (uint64_t)lists_missing(st) +
+    failed += (uint64_t)returns_missing(st) + (uint64_t)lists_missing(st) +
               (uint64_t)copies_missing(st) + (uint64_t)resorts_missing(st) +
               (uint64_t)providers_missing(st);
     printf("%llu passed, %llu failed\n", (unsigned long long)passed, (unsigned long long)failed);

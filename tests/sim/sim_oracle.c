@@ -4,7 +4,7 @@
  * A device may write into a receive slot only while the slot is posted, within the capacity of the
  * message posted there, and only the bytes of that message. So a late write of an older message is
  * caught at the moment it happens, whoever owns the slot by then; a send buffer is overwritten at
- * its done, so a replay from it is caught where it lands.
+ * its done, so a retransmission from it is caught where it lands.
  */
 #include "sim.h"
 

@@ -19,7 +19,7 @@ uint64_t sim_delay_draw(const struct sim_delay *d, struct fab_rng *r)
 }
 
 /* Which incarnations carried data, and how many came up after the first: the receivers say it. */
-static void lives_judge(struct sim *s, const char *msg)
+static void inc_judge(struct sim *s, const char *msg)
 {
     const char *inc = strstr(msg, " life ");
     unsigned n;
@@ -29,7 +29,7 @@ static void lives_judge(struct sim *s, const char *msg)
     }
     s->st.returns += strstr(inc, " is up: ") != NULL;
     if (strstr(inc, " ends: ") && !strstr(inc, " bytes 0")) {
-        s->st.carried[n < SIM_LIVES ? n : SIM_LIVES - 1]++;
+        s->st.carried[n < SIM_INCS ? n : SIM_INCS - 1]++;
     }
 }
 
@@ -48,7 +48,7 @@ static void log_judge(struct sim *s, const char *msg)
     if (strstr(msg, " -> FENCED: soft")) {
         s->st.soft++;
     }
-    lives_judge(s, msg);
+    inc_judge(s, msg);
     if (strstr(msg, " : arrival ")) { /* P7, P9: none of them can be while one copy is live */
         sim_fail(s, "process %d took an impossible arrival: %s", inside->index, msg);
     }
@@ -56,7 +56,7 @@ static void log_judge(struct sim *s, const char *msg)
         sim_fail(s, "process %d: a state moves against its table: %s", inside->index, msg);
     }
     if (settled && sscanf(settled, " settled: %u parts", &parts) == 1) {
-        s->st.replayed += parts;
+        s->st.retransmitted += parts;
     }
 }
 

@@ -7,7 +7,7 @@
 
 #include "plugin/core/r2_inst.h"
 
-static void life_watch(struct sim_conn *c, int p)
+static void inc_watch(struct sim_conn *c, int p)
 {
     const struct r2_comm *from = c->s.comm, *to = c->r.comm;
     const struct fo_path *fp = &to->fo.path[p];
@@ -24,15 +24,16 @@ static void life_watch(struct sim_conn *c, int p)
     if (live->n && from->conn.path[p].count.wrs == 0) {
         sim_fail(
             c->sim,
-            "conn %d: the sender has posted nothing on path %d life %u, and says that %u may come",
+            "conn %d: the sender has posted nothing on path %d incarnation %u, and says that %u may come",
             c->index, p, inc, live->n);
     }
     for (uint64_t seq = g->rdone; seq < g->rpost; seq++) {
         if ((to->rx->msg[seq % R2_LEDGER_WINDOW].quarantined_by >> p & 1) &&
             !r2_parts_of(live, seq)) {
-            sim_fail(c->sim,
-                     "conn %d: message %llu is held for path %d life %u, which carries none of it",
-                     c->index, (unsigned long long)seq, p, inc);
+            sim_fail(
+                c->sim,
+                "conn %d: message %llu is held for path %d incarnation %u, which carries none of it",
+                c->index, (unsigned long long)seq, p, inc);
         }
     }
     c->sim->st.told += fp->soft != 0;
@@ -48,7 +49,7 @@ void sim_quarantine_watch(struct sim *s)
             continue;
         }
         for (int p = 0; p < c->r.comm->conn.npaths; p++) {
-            life_watch(c, p);
+            inc_watch(c, p);
         }
     }
 }

@@ -427,9 +427,9 @@ int sim_run(struct sim *s, int cls, uint64_t seed)
     if (sim_make(s) == 0) {
         sim_go(s);
     }
-    if (!s->failed && s->p.no_replay && s->st.replayed) {
+    if (!s->failed && s->p.no_retransmit && s->st.retransmitted) {
         sim_fail(s, "%llu parts were posted again though nothing failed",
-                 (unsigned long long)s->st.replayed);
+                 (unsigned long long)s->st.retransmitted);
     }
     sim_locate_judge(s);
     /* A failed run is left as it is: its child process ends, and with it everything. */

@@ -14,7 +14,7 @@ void sim_stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->false_switches += s->false_switches;
     to->soft += s->soft;
     to->told += s->told;
-    to->replayed += s->replayed;
+    to->retransmitted += s->retransmitted;
     to->virtual_ns += s->virtual_ns;
     if (s->longest_stall_ns > to->longest_stall_ns) {
         to->longest_stall_ns = s->longest_stall_ns;
@@ -39,7 +39,7 @@ void sim_stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->resorts += s->resorts;
     to->weights += s->weights;
     mx_sums_add(&to->matrix, &s->matrix);
-    for (int i = 0; i < SIM_LIVES; i++) {
+    for (int i = 0; i < SIM_INCS; i++) {
         to->carried[i] += s->carried[i];
     }
 }
@@ -55,7 +55,7 @@ static void row_print(const char *name, const struct sim_stats *s)
            (unsigned long long)s->runs, (unsigned long long)s->failed,
            (unsigned long long)s->messages, (unsigned long long)faults,
            (unsigned long long)s->switches, (unsigned long long)s->false_switches,
-           (unsigned long long)s->replayed, (unsigned long long)s->returns,
+           (unsigned long long)s->retransmitted, (unsigned long long)s->returns,
            (unsigned long long)s->soft, (double)s->longest_stall_ns / 1e6,
            (double)s->virtual_ns / 1e9);
 }
@@ -90,7 +90,7 @@ static void details_print(const char *name, const struct sim_stats *st)
     printf("%s:", name);
     faults_print(st);
     if (st->told) {
-        printf(" soft lives looked at %llu", (unsigned long long)st->told);
+        printf(" soft incarnations compared %llu", (unsigned long long)st->told);
     }
     if (st->ghosts) {
         printf(" ghosts %llu", (unsigned long long)st->ghosts);
@@ -108,13 +108,13 @@ static void details_print(const char *name, const struct sim_stats *st)
         printf(" lists %llu, cut %llu, overtaken writes %llu", (unsigned long long)st->lists,
                (unsigned long long)st->lists_cut, (unsigned long long)st->overtaken);
     }
-    for (int i = 1; i < SIM_LIVES; i++) {
+    for (int i = 1; i < SIM_INCS; i++) {
         carried |= st->carried[i] != 0;
     }
     if (carried) {
-        printf(" lives with data");
-        for (int i = 1; i < SIM_LIVES; i++) {
-            printf(" %d%s: %llu", i, i == SIM_LIVES - 1 ? "+" : "",
+        printf(" incarnations with data");
+        for (int i = 1; i < SIM_INCS; i++) {
+            printf(" %d%s: %llu", i, i == SIM_INCS - 1 ? "+" : "",
                    (unsigned long long)st->carried[i]);
         }
     }
@@ -147,7 +147,7 @@ void sim_table_print(const struct sim_stats *st)
     int rows = 0;
 
     printf("%-11s %9s %6s %9s %7s %9s %6s %8s %8s %6s %9s %9s\n", "class", "schedules", "failed",
-           "messages", "faults", "switches", "false", "replays", "returns", "soft", "stall ms",
+           "messages", "faults", "switches", "false", "resent", "returns", "soft", "stall ms",
            "virtual s");
     for (int c = 0; c < sim_class_count; c++) {
         if (!st[c].runs) {

@@ -180,7 +180,7 @@ void soak_kill_draw(struct soak_plan *p, struct fab_rng *r);
  * nothing locked ---- */
 
 struct soak_rank_board {
-    _Atomic uint32_t switches, false_switches, wrong /* verdicts */, replays, returns, soft,
+    _Atomic uint32_t switches, false_switches, wrong /* verdicts */, retransmits, returns, soft,
         unproven;
     _Atomic uint32_t named; /* a WARN has named the process that was killed */
     _Atomic uint64_t stall; /* longest, of a sending end, ns */
@@ -321,7 +321,7 @@ static inline uint64_t soak_msg_key(uint64_t conn_key, uint32_t msg)
 struct soak_stats {
     uint64_t runs, failed, messages, bytes, conns;
     uint64_t faults[SOAK_KINDS];
-    uint64_t switches, false_switches, wrong, replays, returns, soft, unproven, errors;
+    uint64_t switches, false_switches, wrong, retransmits, returns, soft, unproven, errors;
     uint64_t stall, ended, ms, longest_ms;
     int64_t heap_growth;
 };

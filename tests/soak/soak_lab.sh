@@ -88,7 +88,7 @@ quiet_draw() {
     esac
 }
 
-# false_downs: lives of paths that went down although neither NIC was in $hurt, nor what is between
+# false_downs: incarnations of paths that went down although neither NIC was in $hurt, nor what is between
 false_downs() {
     for f in "$run".r?; do
         sed -n "s/.*NET\/R2 : [sr]e[nc][dv] [0-9]* [^ ]* [-<][->] \([^ ]*\) path .* life [0-9]* UP -> DOWN: \(.*\)/h${f##*.r} \1 \2/p" "$f"
@@ -147,7 +147,7 @@ schedule() {
         bad "$label" "$wrong paths went down that nothing was done to"
     fi
     switches=$((switches + $(downs)))
-    replays=$((replays + $(cat "$run".r? | sed -n 's/.* settled: \([0-9]*\) parts to post again.*/\1/p' | awk '{n += $1} END {print n + 0}')))
+    retransmits=$((retransmits + $(cat "$run".r? | sed -n 's/.* settled: \([0-9]*\) parts to post again.*/\1/p' | awk '{n += $1} END {print n + 0}')))
     injected=$((injected + $(echo "$faults" | tr ';' '\n' | wc -l)))
     figure 'stall after fault [0-9]*' >>"$W/stalls"
 }
@@ -155,7 +155,7 @@ schedule() {
 lab_start || exit $?
 trap 'lab_end; exit 130' INT TERM
 trap lab_end EXIT
-switches=0 replays=0 injected=0 false_ones=0
+switches=0 retransmits=0 injected=0 false_ones=0
 : >"$W/stalls"
 seed=$from
 while [ "$seed" -lt $((from + seeds)) ]; do
@@ -164,6 +164,6 @@ while [ "$seed" -lt $((from + seeds)) ]; do
     [ "$failed" = "$before" ] || echo "    again: sh tests/soak/soak_lab.sh $B --seed $seed"
     seed=$((seed + 1))
 done
-echo "faults $injected, switches $switches, false $false_ones, replays $replays, longest stall $(sort -rn "$W/stalls" | head -1)"
+echo "faults $injected, switches $switches, false $false_ones, retransmits $retransmits, longest stall $(sort -rn "$W/stalls" | head -1)"
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ] && [ $passed -gt 0 ]

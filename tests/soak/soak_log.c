@@ -151,7 +151,7 @@ static void line_count(const char *text)
         }
     } else if ((at = strstr(text, " settled: ")) &&
                sscanf(at, " settled: %u parts to post again", &n) == 1) {
-        atomic_fetch_add(&b->replays, n);
+        atomic_fetch_add(&b->retransmits, n);
     } else if (strstr(text, " is up: its NIC pair is back")) {
         atomic_fetch_add(&b->returns, 1);
     } else if (strstr(text, " -> FENCED: soft")) {

@@ -15,7 +15,7 @@ extern char **environ;
 #define EFFECT_RUNS                                                                                \
     4                 /* so many schedules of a class that breaks paths must have shown a switch   \
                        */
-#define WIDE_RUNS 100 /* ... and so many of all classes replays and returns */
+#define WIDE_RUNS 100 /* ... and so many of all classes retransmits and returns */
 
 /* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, a
  * driver is not asked to free them. */
@@ -109,7 +109,7 @@ static void stats_add(struct soak_stats *to, const struct soak_stats *s)
     to->switches += s->switches;
     to->false_switches += s->false_switches;
     to->wrong += s->wrong;
-    to->replays += s->replays;
+    to->retransmits += s->retransmits;
     to->returns += s->returns;
     to->soft += s->soft;
     to->unproven += s->unproven;
@@ -136,7 +136,7 @@ static void row_print(const char *name, const struct soak_stats *s)
         name, (unsigned long long)s->runs, (unsigned long long)s->failed,
         (unsigned long long)s->conns, (unsigned long long)s->messages, (double)s->bytes / 1e6,
         (unsigned long long)faults, (unsigned long long)s->switches,
-        (unsigned long long)s->false_switches, (unsigned long long)s->replays,
+        (unsigned long long)s->false_switches, (unsigned long long)s->retransmits,
         (unsigned long long)s->returns, (unsigned long long)s->soft, (double)s->stall / 1e6,
         (unsigned long long)s->errors, (double)s->ended / 1e6);
 }
@@ -144,7 +144,7 @@ static void row_print(const char *name, const struct soak_stats *s)
 static void table_print(const struct soak_stats *st, const struct soak_stats *all)
 {
     printf("%-8s %9s %6s %7s %9s %8s %7s %9s %6s %8s %8s %6s %9s %7s %9s\n", "class", "schedules",
-           "failed", "conns", "messages", "MB", "faults", "switches", "false", "replays", "returns",
+           "failed", "conns", "messages", "MB", "faults", "switches", "false", "resent", "returns",
            "soft", "stall ms", "errors", "latest ms");
     for (int c = 0; c < soak_class_count; c++) {
         if (st[c].runs) {
@@ -178,9 +178,9 @@ static uint64_t effects_missing(const struct soak_stats *st, const struct soak_s
         printf("FAILED class %s: no path has gone down\n", soak_classes[c].name);
         missing++;
     }
-    if (all->runs >= WIDE_RUNS && (all->replays == 0 || all->returns == 0)) {
-        printf("FAILED: %llu replays, %llu returns in %llu schedules\n",
-               (unsigned long long)all->replays, (unsigned long long)all->returns,
+    if (all->runs >= WIDE_RUNS && (all->retransmits == 0 || all->returns == 0)) {
+        printf("FAILED: %llu retransmits, %llu returns in %llu schedules\n",
+               (unsigned long long)all->retransmits, (unsigned long long)all->returns,
                (unsigned long long)all->runs);
         missing++;
     }

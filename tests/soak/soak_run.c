@@ -360,7 +360,7 @@ static void count(const struct run *r, struct soak_stats *st)
         st->switches += atomic_load(&k->switches);
         st->false_switches += atomic_load(&k->false_switches);
         st->wrong += atomic_load(&k->wrong);
-        st->replays += atomic_load(&k->replays);
+        st->retransmits += atomic_load(&k->retransmits);
         st->returns += atomic_load(&k->returns);
         st->soft += atomic_load(&k->soft);
         st->unproven += atomic_load(&k->unproven);

@@ -136,7 +136,8 @@ static inline uint64_t wait_up(int p, uint32_t n)
     want_path = p;
     want_incarnation = n;
     ck_assert_msg(rig_until(rig, up_again, 60 * RIG_S),
-                  "path %d life %u does not return: %u at S, %u at R", p, n, inc(0, p), inc(1, p));
+                  "path %d incarnation %u does not return: %u at S, %u at R", p, n, inc(0, p),
+                  inc(1, p));
     return rig_now(rig) - since;
 }
 

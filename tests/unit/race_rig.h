@@ -45,10 +45,10 @@ static uint8_t out[SLOTS][BIG] __attribute__((aligned(4096)));
 static uint8_t in[SLOTS][BIG] __attribute__((aligned(4096)));
 static struct race_slot slot[SLOTS];
 static struct ib_mr *s_mr, *r_mr;
-static uint64_t posted, sent;  /* messages, by receives and by sends */
-static uint64_t ghost_writes;  /* into slots that nobody may write */
-static int slots_taken_away;   /* R has taken its registration away */
-static uint64_t replayed_base; /* S's count when replayed() was last asked */
+static uint64_t posted, sent;       /* messages, by receives and by sends */
+static uint64_t ghost_writes;       /* into slots that nobody may write */
+static int slots_taken_away;        /* R has taken its registration away */
+static uint64_t retransmitted_base; /* S's count when retransmitted() was last asked */
 
 static inline struct r2_comm *comm(int side)
 {
@@ -97,7 +97,7 @@ static inline void race_create_on(const struct fab_inproc_opts *opts, int nics,
         ck_assert_int_ge(r2_rule_parse(without), 0);
         r2_rules_off = 1u << r2_rule_parse(without);
     }
-    posted = sent = ghost_writes = replayed_base = 0;
+    posted = sent = ghost_writes = retransmitted_base = 0;
     slots_taken_away = 0;
     memset(in, POISON, sizeof(in));
     for (int i = 0; i < SLOTS; i++) {
@@ -266,12 +266,12 @@ static inline uint64_t acked(void)
 {
     return comm(1)->rx->ledger.acked;
 }
-/* Parts replayed since this was asked last. */
-static inline uint64_t replayed(void)
+/* Parts posted again since this was asked last. */
+static inline uint64_t retransmitted(void)
 {
-    uint64_t n = comm(0)->tx->count.retransmitted_parts - replayed_base;
+    uint64_t n = comm(0)->tx->count.retransmitted_parts - retransmitted_base;
 
-    replayed_base += n;
+    retransmitted_base += n;
     return n;
 }
 
@@ -345,7 +345,8 @@ static inline void wait_returned(int p, uint32_t at_least)
     want_path = p;
     want_incarnation = at_least;
     ck_assert_msg(rig_until(rig, path_returned, 60 * RIG_S),
-                  "path %d life %u does not return: %u and %u", p, at_least, inc(0, p), inc(1, p));
+                  "path %d incarnation %u does not return: %u and %u", p, at_least, inc(0, p),
+                  inc(1, p));
 }
 
 static inline int sends_done(struct rig *r)

@@ -1,5 +1,5 @@
-/* Planned drains (docs/control.md): traffic leaves a healthy NIC without a replay, and comes
- * back. */
+/* Planned drains (docs/control.md): traffic leaves a healthy NIC without a retransmission, and
+ * comes back. */
 #include "tests/unit/drain_rig.h"
 
 /* Drained at either end, under traffic: what is on the way ends there, nothing is posted twice, the

@@ -186,7 +186,7 @@ START_TEST(path_dies_under_a_copy)
     wait_acked(2, RIG_S);
     ck_assert_uint_eq(path_at(0, 0)->live.n, 0); /* what is not posted never will be (P35) */
     ck_assert_uint_eq(engine.ended, 0);
-    ck_assert_uint_eq(replayed(), 2);
+    ck_assert_uint_eq(retransmitted(), 2);
     rig_run(rig, 50 * RIG_MS);
     for (int i = 0; i < 2; i++) {
         ck_assert(!rig_done(rig, 0, slot[i].s_op));
@@ -238,7 +238,7 @@ START_TEST(a_gpu_that_hangs)
     wait_acked(1, 5 * RIG_S);
     ck_assert(!is_up(0, 0));
     ck_assert_int_eq(path_at(0, 0)->why.fault, IB_FAULT_STALL);
-    ck_assert_uint_eq(replayed(), 1);
+    ck_assert_uint_eq(retransmitted(), 1);
     rig_run(rig, RIG_S);
     ck_assert(!rig_done(rig, 0, slot[0].s_op));
     slot_is_right(0);

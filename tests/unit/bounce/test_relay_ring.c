@@ -92,7 +92,7 @@ START_TEST(parts_can_move_to_a_staged_path)
     give_up_path(0, 0);
     finish(1, RIG_S);
     ck_assert_uint_eq(engine.begun, 3);
-    ck_assert_uint_eq(replayed(), 3);
+    ck_assert_uint_eq(retransmitted(), 3);
     ck_assert_uint_eq(s_path(1)->count.bytes, 5000);
     stop();
     relay_stop(0);

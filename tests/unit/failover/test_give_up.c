@@ -163,7 +163,7 @@ static int post_send_data_lost(struct ibv_qp *qp, struct ibv_send_wr *wr, struct
 START_TEST(incarnations_that_flap)
 {
     uint64_t since;
-    uint32_t lives;
+    uint32_t first;
 
     start(2, (const char *[]){OPTIONS, "NCCL_R2_T_RETURN=100", NULL});
     wait_probes();
@@ -183,14 +183,14 @@ START_TEST(incarnations_that_flap)
     }
     fire("*:* down");
     since = rig_now(rig);
-    lives = rig->side[1].comm->conn.path[0].inc;
+    first = rig->side[1].comm->conn.path[0].inc;
     while (!both_ended(rig) && rig_now(rig) - since < 3 * GIVE_UP) {
         rig_run(rig, 50 * RIG_MS);
         fire("*:* up");
         rig_run(rig, 350 * RIG_MS);
         fire("*:* down");
     }
-    ck_assert_uint_gt(rig->side[1].comm->conn.path[0].inc, lives + 4);
+    ck_assert_uint_gt(rig->side[1].comm->conn.path[0].inc, first + 4);
     ck_assert_uint_gt(swallowed, 4);
     ck_assert_uint_ge(rig_now(rig) - since, GIVE_UP);
     ck_assert_msg(rig_now(rig) - since <= GIVE_UP + SEEN, "after %.1f s S %d, R %d",

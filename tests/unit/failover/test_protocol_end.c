@@ -134,7 +134,7 @@ START_TEST(min_nics_more_than_there_are)
 }
 END_TEST
 
-/* After the primary's death: all survivors, or the first backup alone, replays included. */
+/* After the primary's death: all survivors, or the first backup alone, retransmissions included. */
 START_TEST(balance_spreads_over_survivors_and_off_does_not)
 {
     const struct ib_conn *l;
@@ -145,7 +145,7 @@ START_TEST(balance_spreads_over_survivors_and_off_does_not)
     message(BIG);
     ck_assert_uint_eq(l->path[0].count.bytes, BIG);
     rig_fault(rig, "h0:n0 blackhole-tx");
-    for (int i = 0; i < 8; i++) { /* replays of eight messages */
+    for (int i = 0; i < 8; i++) { /* eight messages are retransmitted */
         begin(i, BIG);
     }
     rig_fault(rig, "h0:n0 down");

@@ -79,7 +79,7 @@ START_TEST(both_soft_the_time_counts_from_the_senders_stop)
 {
     uint64_t told = soft_at_r("*:n0 hang", 900 * RIG_MS);
 
-    ck_assert(rig_until(rig, complete, 100 * RIG_MS)); /* replayed over the other path ... */
+    ck_assert(rig_until(rig, complete, 100 * RIG_MS)); /* retransmitted over the other path ... */
     ck_assert(!received(rig));                         /* ... and held */
     ck_assert(rig_until(rig, received, 2 * RIG_S));
     ck_assert_uint_ge(rig_now(rig) - told, RIG_S);

@@ -269,7 +269,7 @@ START_TEST(each_path_for_itself)
     send_burst(8);
     fire(row[_i].fault);
     finish(8, RIG_S);
-    ck_assert_uint_gt(replayed(), 0);
+    ck_assert_uint_gt(retransmitted(), 0);
     ck_assert_uint_eq(path(1, 0)->nrecords, 0);
     ck_assert_int_eq(path(1, 1)->nrecords > 6, _i == 0); /* what was single before, as two */
     nothing_twice();
@@ -351,7 +351,7 @@ START_TEST(bytes_landed_and_their_record_lost)
     fire(_i ? "h1:n0 down" : "h0:n0 down");
     finish(1, RIG_S);
     ck_assert_uint_eq(slot[0].landed, 80000);
-    ck_assert_uint_eq(replayed(), 1);
+    ck_assert_uint_eq(retransmitted(), 1);
     ck_assert_uint_eq(path(1, 1)->nrecords, 1);
     stop();
 }
@@ -381,7 +381,7 @@ START_TEST(record_refused_behind_slow_data)
     ck_assert(!rig_done(rig, 1, slot[0].r_op)); /* it waits for R's fence */
     ck_assert_uint_eq(slot[0].landed, _i ? 0 : 20000);
     finish(1, RIG_S);
-    ck_assert_uint_eq(replayed(), 1);
+    ck_assert_uint_eq(retransmitted(), 1);
     messages(4, 9000);
     rig_run(rig, 20 * RIG_MS);
     nothing_twice();

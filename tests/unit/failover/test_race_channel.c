@@ -63,7 +63,7 @@ START_TEST(channel_lost_before_each_word)
     }
     rig_oob_cut(rig, 0);
     finish(12, 10 * RIG_MS);
-    ck_assert_uint_eq(replayed(), word[_i].seer ? 12 : 8);
+    ck_assert_uint_eq(retransmitted(), word[_i].seer ? 12 : 8);
     silence();
     stop();
 }
@@ -91,7 +91,7 @@ START_TEST(channel_and_path_lost_together)
     lose_path_and_channel(_i);
     rig_oob_cut(rig, 0);
     finish(8, 300 * RIG_MS);
-    ck_assert_uint_eq(replayed(), 8);
+    ck_assert_uint_eq(retransmitted(), 8);
     stop();
 }
 END_TEST
@@ -151,7 +151,7 @@ START_TEST(ack_told_again_without_the_channel)
     ck_assert(!sends_done(rig));
     give_up_path(1, 0);
     finish(4, 5 * RIG_MS);
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     ck_assert(rig->oob_cut);
     rig_oob_cut(rig, 0);
     silence();
@@ -208,7 +208,7 @@ START_TEST(channel_doubles_reorders_delays_or_is_half_open)
         } else {
             took += finish(8, limit[kind]);
         }
-        ck_assert_uint_eq(replayed(), 8);
+        ck_assert_uint_eq(retransmitted(), 8);
     }
     if (kind == SECONDS_LATE) {
         ck_assert_uint_ge(took, 3 * 2 * RIG_S); /* it was in the way */
@@ -258,7 +258,7 @@ START_TEST(seen_by_one_end_alone)
     finish(8, 200 * RIG_MS);
     ck_assert_int_ne(path_at(seer, 0)->why.fault, IB_FAULT_PEER);
     ck_assert_int_eq(path_at(!seer, 0)->why.fault, IB_FAULT_PEER);
-    ck_assert_uint_eq(replayed(), seer ? 8 : 4);
+    ck_assert_uint_eq(retransmitted(), seer ? 8 : 4);
     stop();
 }
 END_TEST
@@ -277,7 +277,7 @@ START_TEST(seen_by_the_senders_completions_alone)
     finish(8, 100 * RIG_MS);
     ck_assert_int_eq(path_at(0, 0)->why.fault, IB_FAULT_WC);
     ck_assert_int_eq(path_at(1, 0)->why.fault, IB_FAULT_PEER);
-    ck_assert_uint_eq(replayed(), 8);
+    ck_assert_uint_eq(retransmitted(), 8);
     stop();
 }
 END_TEST
@@ -302,7 +302,7 @@ START_TEST(seen_by_the_receivers_completions_alone)
     ck_assert_int_eq(path_at(1, 0)->why.fault, IB_FAULT_WC);
     ck_assert_int_eq(path_at(0, 0)->why.fault, IB_FAULT_PEER);
     ck_assert_uint_eq(comm(1)->rx->count.cts_rewritten, 20);
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     stop();
 }
 END_TEST

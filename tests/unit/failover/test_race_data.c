@@ -26,7 +26,7 @@ START_TEST(ack_lost_in_the_middle)
     finish(8, RIG_S);
     ck_assert_uint_gt(counters(1, 0)->acks_lost + counters(1, 0)->tx_dropped, lost);
     ck_assert_uint_eq(comm(0)->fo.switches, 1);
-    ck_assert_uint_eq(replayed(), 0); /* the ledger finished it */
+    ck_assert_uint_eq(retransmitted(), 0); /* the ledger finished it */
     for (int i = 0; i < 8; i++) {
         ck_assert_uint_eq(slot[i].landed, 1000);
     }
@@ -59,7 +59,7 @@ START_TEST(landed_and_not_polled_at_the_fence)
     }
     ck_assert(rig_until(rig, sends_done, RIG_S)); /* NCCL still does not call R */
     ck_assert_uint_eq(acked(), before + 4);
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     rig->side[1].asleep = 0;
     finish(4, RIG_MS);
     for (int i = 0; i < 4; i++) {
@@ -80,8 +80,8 @@ START_TEST(landed_and_shown_after_the_close)
     send_burst(4);
     rig_run(rig, 100 * RIG_US);
     give_up_path(1, 0);
-    wait_acked(8, 100 * RIG_MS); /* the replay ... */
-    ck_assert_uint_eq(replayed(), 4);
+    wait_acked(8, 100 * RIG_MS); /* the retransmission ... */
+    ck_assert_uint_eq(retransmitted(), 4);
     ck_assert(path_at(1, 0)->soft);
     for (int i = 0; i < 4; i++) {
         ck_assert_uint_eq(slot[i].landed, 10000); /* ... after the first copy */
@@ -118,7 +118,7 @@ START_TEST(slot_used_again_while_the_sender_recovers)
     }
     rig->side[0].asleep = 0;
     ck_assert(rig_until(rig, sends_done, RIG_S));
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     for (int i = 0; i < 3; i++) {
         ck_assert_uint_eq(slot[i].landed, 0);
     }
@@ -132,7 +132,7 @@ END_TEST
 
 enum { RECYCLED, REPORTED, OPEN, VARIANTS };
 
-/* A packet of an old incarnation arrives when its message was replayed: the slot is somebody
+/* A packet of an old incarnation arrives when its message was retransmitted: the slot is somebody
  * else's, nobody's, or still its own. */
 START_TEST(late_packet_of_an_old_incarnation)
 {
@@ -153,7 +153,7 @@ START_TEST(late_packet_of_an_old_incarnation)
     } else {
         finish(2, 2 * RIG_MS);
     }
-    ck_assert_uint_eq(replayed(), 2);
+    ck_assert_uint_eq(retransmitted(), 2);
     ck_assert_uint_eq(counters(1, 0)->rx_wrong_state, refused); /* it is still under way */
     for (int i = 0; _i == RECYCLED && i < 2; i++) {
         recv_post(i, 3000);
@@ -248,7 +248,7 @@ START_TEST(both_ends_detect_at_once)
     }
     ck_assert_uint_eq(path_at(0, 0)->down_since, path_at(1, 0)->down_since);
     finish(8, 20 * RIG_MS);
-    ck_assert_uint_eq(replayed(), _i & 1 ? 8 : 0);
+    ck_assert_uint_eq(retransmitted(), _i & 1 ? 8 : 0);
     ck_assert_uint_eq(comm(0)->fo.switches, 1);
     ck_assert_uint_eq(comm(1)->fo.switches, 1);
     stop();
@@ -274,7 +274,7 @@ START_TEST(each_end_loses_another_path_at_once)
     give_up_path(0, 0);
     give_up_path(1, 1);
     finish(8, 20 * RIG_MS);
-    ck_assert_uint_eq(replayed(), _i ? 16 : 0);
+    ck_assert_uint_eq(retransmitted(), _i ? 16 : 0);
     for (int s = 0; s < 2; s++) {
         ck_assert_int_eq(path_at(s, s)->why.fault, IB_FAULT_ADMIN);
         ck_assert_int_eq(path_at(s, !s)->why.fault, IB_FAULT_PEER);
@@ -306,7 +306,7 @@ START_TEST(fault_on_a_path_the_message_never_used)
         slot_is_right(i);
     }
     ck_assert_uint_eq(acked(), 4); /* what is in memory is not in the ledger that settled path 1 */
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     show_completions();
     finish(4, RIG_MS);
     for (int i = 0; i < 4; i++) {
@@ -325,9 +325,9 @@ END_TEST
 
 /* --- the survivor --- */
 
-/* Messages lost on path 0; path 1, where their replay goes, dies before the first replayed part, or
- * after some. */
-START_TEST(survivor_dies_during_the_replay)
+/* Messages lost on path 0; path 1, where their retransmission goes, dies before the first part
+ * posted again, or after some. */
+START_TEST(survivor_dies_during_the_retransmission)
 {
     uint64_t had, arrived;
 
@@ -352,11 +352,11 @@ START_TEST(survivor_dies_during_the_replay)
     finish(8, 20 * RIG_MS);
     ck_assert_uint_gt(at_record.fired, 0);
     if (_i) {
-        ck_assert_uint_lt(replayed(), 16); /* what had arrived was not sent a third time */
+        ck_assert_uint_lt(retransmitted(), 16); /* what had arrived was not sent a third time */
         ck_assert_uint_gt(comm(0)->conn.path[1].count.bytes, 0);
     } else {
         ck_assert_uint_eq(comm(0)->conn.path[1].count.bytes, 0);
-        ck_assert_uint_eq(replayed(), 8);
+        ck_assert_uint_eq(retransmitted(), 8);
     }
     ck_assert_uint_eq(comm(0)->fo.switches, 2);
     ck_assert_uint_eq(comm(0)->conn.up, 4);
@@ -384,7 +384,7 @@ START_TEST(part_lost_and_sent_again_as_it_was_cut)
     for (int i = 0; i < 4; i++) {
         ck_assert_uint_eq(slot[i].landed, 60000); /* each byte once: the cut is what it was */
     }
-    ck_assert_uint_eq(replayed(), 4);
+    ck_assert_uint_eq(retransmitted(), 4);
     stop();
 }
 END_TEST
@@ -437,7 +437,7 @@ START_TEST(group_partly_delivered)
         ck_assert_uint_eq(slot[i].landed, size[i]);
         slot_is_right(i);
     }
-    ck_assert_uint_eq(replayed(), 2);
+    ck_assert_uint_eq(retransmitted(), 2);
     stop();
 }
 END_TEST
@@ -459,7 +459,7 @@ START_TEST(zero_bytes_under_way)
     rig_run(rig, 100 * RIG_US);
     fire("h0:n0 down");
     wait_settled(0);
-    ck_assert_uint_eq(replayed(), _i ? 6 : 0);
+    ck_assert_uint_eq(retransmitted(), _i ? 6 : 0);
     rig->side[1].asleep = 0;
     finish(6, 20 * RIG_MS);
     stop();
@@ -487,7 +487,7 @@ START_TEST(flap_shorter_than_retry)
         finish(4, 200 * RIG_MS);
     }
     ck_assert_uint_eq(comm(0)->fo.switches + comm(1)->fo.switches, 0);
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     stop();
 }
 END_TEST
@@ -506,7 +506,7 @@ START_TEST(flap_longer_than_retry)
     ck_assert_int_eq(path_at(0, 0)->why.fault, IB_FAULT_WC);
     ck_assert_int_eq(path_at(0, 0)->why.wc_status, IBV_WC_RETRY_EXC_ERR);
     ck_assert_uint_gt(counters(0, 0)->retry_exceeded, 0);
-    ck_assert_uint_eq(replayed(), 4);
+    ck_assert_uint_eq(retransmitted(), 4);
     fire("h0:n0 up");
     wait_returned(0, 2);
     stop();
@@ -524,7 +524,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, both_ends_detect_at_once, 0, 4);
     tcase_add_loop_test(t, each_end_loses_another_path_at_once, 0, 2);
     tcase_add_loop_test(t, fault_on_a_path_the_message_never_used, 0, 3);
-    tcase_add_loop_test(t, survivor_dies_during_the_replay, 0, 2);
+    tcase_add_loop_test(t, survivor_dies_during_the_retransmission, 0, 2);
     tcase_add_loop_test(t, part_lost_and_sent_again_as_it_was_cut, 0, 2);
     tcase_add_test(t, group_partly_delivered);
     tcase_add_loop_test(t, zero_bytes_under_way, 0, 2);

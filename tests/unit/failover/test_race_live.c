@@ -168,7 +168,7 @@ START_TEST(what_is_posted_again_stays_held)
     rig->filter = lose_words;
     give_up_path(1, 0);
     wait_acked(5, 200 * RIG_MS);
-    ck_assert_uint_eq(replayed(), 1);
+    ck_assert_uint_eq(retransmitted(), 1);
     ck_assert_uint_gt(lost, 0);
     ck_assert(!path_at(1, 0)->live_known);
     lose = 0;
@@ -308,7 +308,7 @@ START_TEST(refused_late_says_the_same)
     rig->filter = lose_words;
     give_up_path(1, 0);
     wait_acked(posted, 200 * RIG_MS); /* posted again: S's fence has ended */
-    ck_assert_uint_eq(replayed(), 1);
+    ck_assert_uint_eq(retransmitted(), 1);
     ck_assert(!path_at(1, 0)->live_known);
     lose = lost;
     rig_inject(rig, 0, FO_MSG_OPEN, &open);
@@ -335,5 +335,5 @@ static void add(TCase *t)
 
 int main(void)
 {
-    return run_suite("races: what a dead life may still bring", add);
+    return run_suite("races: what a dead incarnation may still bring", add);
 }

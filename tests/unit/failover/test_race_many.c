@@ -148,7 +148,7 @@ START_TEST(both_directions_of_one_nic_pair)
     fire(fault[_i]);
     back_finish(8, 30000, 200, silent ? RIG_S : 20 * RIG_MS);
     finish(8, silent ? RIG_S : 20 * RIG_MS);
-    ck_assert_uint_gt(replayed(), 0);
+    ck_assert_uint_gt(retransmitted(), 0);
     ck_assert_uint_gt(back.tx->tx->count.retransmitted_parts, 0);
     ck_assert_uint_eq(comm(0)->fo.switches, 1);
     ck_assert_uint_eq(back.tx->fo.switches, 1);
@@ -278,8 +278,8 @@ START_TEST(several_communicators_and_devices)
             const struct ib_conn *l = &conn[i].comm[0]->conn;
 
             ck_assert_int_eq(__builtin_popcount(l->up), NICS - round);
-            if (round ==
-                1) { /* those whose primary it was have replayed; the others lost a sleeping path */
+            if (round == 1) { /* those whose primary it was have retransmitted; the others lost a
+                                 sleeping path */
                 ck_assert_int_eq(conn[i].comm[0]->tx->count.retransmitted_parts > 0, dev[i] == 0);
             }
         }

@@ -130,7 +130,7 @@ START_TEST(end_to_end_sends_it_again)
     ck_assert(!rig_until(rig, send_done, 5 * RIG_MS));
     rig_fault(rig, end[_i]);
     finish(1, 5 * RIG_S);
-    ck_assert_uint_eq(replayed(), 1);
+    ck_assert_uint_eq(retransmitted(), 1);
     stop();
 }
 END_TEST

@@ -58,7 +58,7 @@ START_TEST(counts_when_it_has_been_read)
     }
     show_completions();
     finish(4, RIG_MS);
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     ck_assert_uint_eq(comm(1)->flush.lane->reads, _i ? 8 : 0);
     stop();
     nothing_waits();
@@ -79,7 +79,7 @@ START_TEST(dies_between_completion_and_read)
     show_completions();
     finish(4, RIG_S);
     wait_settled(0);
-    ck_assert_uint_eq(replayed(), flush ? 4 : 0);
+    ck_assert_uint_eq(retransmitted(), flush ? 4 : 0);
     for (int i = 0; i < 4; i++) {
         ck_assert_uint_eq(slot[i].landed, flush ? 10000 : 5000);
     }
@@ -109,7 +109,7 @@ START_TEST(only_what_was_not_read_goes_again)
     ck_assert(rig_until(rig, rig_all_done, RIG_S));
     show_completions();
     finish(8, RIG_S);
-    ck_assert_uint_eq(replayed(), 3);
+    ck_assert_uint_eq(retransmitted(), 3);
     for (int i = 0; i < 8; i++) {
         ck_assert_uint_eq(slot[i].landed, i < 5 ? 5000 : 10000);
     }
@@ -131,7 +131,7 @@ START_TEST(a_broken_lane_reads_again)
     finish(5, RIG_S);
     ck_assert_uint_eq(comm(1)->flush.lane->rebuilt, 1);
     ck_assert_uint_eq(comm(1)->fo.switches, 0);
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     stop();
     nothing_waits();
 }
@@ -161,7 +161,7 @@ START_TEST(a_nic_that_reads_no_more_is_left)
     ck_assert(rig_until(rig, rig_all_done, 2 * RIG_S));
     ck_assert_uint_gt(refused, 0);
     ck_assert(!is_up(1, 0) || inc(1, 0) > 1);
-    ck_assert_uint_eq(replayed(), 4);
+    ck_assert_uint_eq(retransmitted(), 4);
     rig->side[1].inst->v.create_qp = true_create_qp;
     show_completions();
     finish(4, RIG_S);
@@ -179,7 +179,7 @@ START_TEST(a_claim_of_what_waits_is_no_proof)
     show_completions();
     finish(4, RIG_S);
     ck_assert_uint_eq(comm(0)->fo.switches + comm(1)->fo.switches, 0);
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     stop();
 }
 END_TEST
@@ -233,7 +233,7 @@ START_TEST(nobody_calls_the_receiver)
     rig->side[1].asleep = 0;
     finish(4, RIG_S);
     ck_assert_uint_eq(comm(0)->fo.switches + comm(1)->fo.switches, 0);
-    ck_assert_uint_eq(replayed(), 0);
+    ck_assert_uint_eq(retransmitted(), 0);
     stop();
     nothing_waits();
 }

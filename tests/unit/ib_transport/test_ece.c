@@ -41,8 +41,9 @@ static void all_use(uint32_t options)
 {
     for (int side = 0; side < 2; side++) {
         for (int p = 0; p < 2; p++) {
-            ck_assert_msg(in_use(side, p) == options, "side %d path %d life %u uses %x, not %x",
-                          side, p, comm(side)->conn.path[p].inc, in_use(side, p), options);
+            ck_assert_msg(in_use(side, p) == options,
+                          "side %d path %d incarnation %u uses %x, not %x", side, p,
+                          comm(side)->conn.path[p].inc, in_use(side, p), options);
             ck_assert_uint_eq(fab_inproc_nic(rig->f, side, p)->cnt.ece_late, 0);
         }
     }

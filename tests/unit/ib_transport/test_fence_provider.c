@@ -149,7 +149,7 @@ START_TEST(a_sender_keeps_its_buffers_meanwhile)
     rig_run(rig, 100 * RIG_US);
     down = rig_now(rig);
     give_up_path(1, 0);
-    while (acked() < posted) { /* replayed on path 1 */
+    while (acked() < posted) { /* retransmitted on path 1 */
         rig_turn(rig, 10 * RIG_US);
         ck_assert_uint_lt(rig_now(rig) - down, 100 * RIG_MS);
     }

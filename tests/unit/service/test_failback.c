@@ -312,8 +312,8 @@ static void stop_exchange(int n)
         rig->side[block_side].worker_armed |= 1;
     }
     rig_fault(rig, "h0:n0 up");
-    ck_assert_msg(rig_until(rig, stopped, RIG_S), "S %d R %d, life %u", comm(0)->ret->path[0].state,
-                  comm(1)->ret->path[0].state, inc(1, 0));
+    ck_assert_msg(rig_until(rig, stopped, RIG_S), "S %d R %d, incarnation %u",
+                  comm(0)->ret->path[0].state, comm(1)->ret->path[0].state, inc(1, 0));
 }
 
 /* One end closes, later the other one; or both at once. Nothing stays behind, nothing is touched

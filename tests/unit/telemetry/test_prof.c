@@ -328,9 +328,9 @@ END_TEST
 
 /* --- failures --- */
 
-/* The NIC dies with the part on it: that event ends, the replay is another one, on the NIC that
- * took over. */
-START_TEST(a_replay_is_an_event_of_its_own)
+/* The NIC dies with the part on it: that event ends, the retransmission is another one, on the NIC
+ * that took over. */
+START_TEST(a_retransmission_is_an_event_of_its_own)
 {
     profiled(2, (const char *[]){ON, "NCCL_R2_T_SUSPECT=1000", NULL});
     recv_burst(2, 5000);
@@ -341,7 +341,8 @@ START_TEST(a_replay_is_an_event_of_its_own)
         ck_assert_uint_eq(count_of(i, 0), 1);
         ck_assert_uint_eq(count_of(i, 1), 0);
     }
-    rig->side[0].asleep = 1; /* the look after it finds the replay in the place of the first try */
+    rig->side[0].asleep =
+        1; /* the look after it finds the retransmission in the place of the first try */
     hold_completions(0, 1);
     fire("h0:n0 down");
     rig_run(rig, 100 * RIG_MS);
@@ -361,7 +362,7 @@ START_TEST(a_replay_is_an_event_of_its_own)
         ck_assert_uint_eq(open_of(i), 0);
     }
     ck_assert_uint_eq(prof.ends, 4);
-    ck_assert_uint_gt(replayed(), 0);
+    ck_assert_uint_gt(retransmitted(), 0);
     stop();
 }
 END_TEST
@@ -404,7 +405,7 @@ START_TEST(no_more_than_there_is_room_for)
     }
     rig_fault(rig, "h0:n0 restore");
     finish(1, 10 * RIG_S);
-    ck_assert_uint_gt(replayed(), 0);
+    ck_assert_uint_gt(retransmitted(), 0);
     ck_assert_uint_eq(count_of(0, -1), R2_PROF_EVENTS);
     ck_assert_uint_eq(prof.ends, R2_PROF_EVENTS);
     stop();
@@ -461,7 +462,7 @@ static void add(TCase *t)
     tcase_add_test(t, not_kept_is_not_ended);
     tcase_add_test(t, each_part_has_its_own);
     tcase_add_test(t, a_group_has_one_for_each_buffer);
-    tcase_add_test(t, a_replay_is_an_event_of_its_own);
+    tcase_add_test(t, a_retransmission_is_an_event_of_its_own);
     tcase_add_test(t, a_new_incarnation_is_another_way);
     tcase_add_test(t, no_more_than_there_is_room_for);
     tcase_add_test(t, an_error_ends_them);

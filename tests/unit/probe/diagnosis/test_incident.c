@@ -26,7 +26,7 @@ static const struct {
     const char *what;
 } table[] = {
     {{.open = 1, .new_incarnation = 1, .peer_anew = 1, .since_opened = 5000 * MSEC}, PROBE_SAME, "not decided yet: it joins"},
-    {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 1, .since_opened = 300 * MSEC, .since_decided = 10 * MSEC}, PROBE_SAME, "another connection's life over the same cable"},
+    {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 1, .since_opened = 300 * MSEC, .since_decided = 10 * MSEC}, PROBE_SAME, "another connection's incarnation over the same cable"},
     {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 0, .since_opened = 300 * MSEC, .since_decided = 10 * MSEC}, PROBE_SAME, "the same, as its driver sees it"},
     {{.found = PROBE_BLAME_UNKNOWN, .same_cause = 0, .since_opened = 900 * MSEC, .since_decided = 999 * MSEC}, PROBE_SAME, "the same, undecided"},
     {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 1, .since_opened = 1300 * MSEC, .since_decided = 1000 * MSEC}, PROBE_ANEW, "too late for a consequence"},

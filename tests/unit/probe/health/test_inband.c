@@ -86,7 +86,7 @@ START_TEST(settled_without_the_channel)
     lose_messages(8, 0);
     fire(failure[_i]);
     finish(8, 200 * RIG_MS); /* a device that is gone cannot fence: T_packet */
-    ck_assert_uint_eq(replayed(), 8);
+    ck_assert_uint_eq(retransmitted(), 8);
     ck_assert_uint_gt(carried(), 0);
     rig_run(rig, 5 * RIG_S); /* beyond NCCL_R2_GIVE_UP: nobody misses anybody */
     ck_assert(rig->oob_cut);
@@ -109,7 +109,7 @@ START_TEST(chain_without_the_channel)
         snprintf(text, sizeof(text), "h1:n%d%s", p, how[_i]);
         fire(text);
         finish(8, 500 * RIG_MS);
-        ck_assert_uint_eq(replayed(), 8);
+        ck_assert_uint_eq(retransmitted(), 8);
     }
     ck_assert_uint_eq(comm(0)->conn.up, 8);
     stop();
@@ -129,7 +129,7 @@ START_TEST(channel_that_stands_still)
         lose_messages(8, p);
         fire(p ? "h1:n1 blackhole" : "h0:n0 down");
         finish(8, 300 * RIG_MS);
-        ck_assert_uint_eq(replayed(), 8);
+        ck_assert_uint_eq(retransmitted(), 8);
     }
     ck_assert_uint_gt(carried(), 0);
     stop();
@@ -221,7 +221,7 @@ START_TEST(process_that_stands_still)
     rig->side[1].still = rig->side[1].asleep = 0;
     rig_kick(&rig->side[1]);
     finish(8, 3 * RIG_S);
-    ck_assert_uint_eq(replayed(), 8);
+    ck_assert_uint_eq(retransmitted(), 8);
     stop();
 }
 END_TEST

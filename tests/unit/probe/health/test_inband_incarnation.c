@@ -425,5 +425,5 @@ static void add(TCase *t)
 
 int main(void)
 {
-    return run_suite("control messages over NICs, lives", add);
+    return run_suite("control messages over NICs, incarnations", add);
 }

@@ -263,7 +263,7 @@ START_TEST(aborted_while_settling)
     fire("h0:n0 blackhole-tx");
     send_burst(8);
     rig_run(rig, 100 * RIG_US);
-    rig->side[1].asleep = 1; /* nothing of the replay is reported before the end leaves */
+    rig->side[1].asleep = 1; /* nothing of the retransmission is reported before the end leaves */
     when_said(word[_i % 3], word[_i % 3] == FO_MSG_FENCED, leave_soon, NULL);
     since = rig_now(rig);
     give_up_path(0, 0);
@@ -318,7 +318,7 @@ static void one_incarnation(void)
 /* Six bits of an incarnation's number travel in each part: they turn from 63 to 0, with messages
  * under way.
  */
-START_TEST(life_wraps_in_the_immediate)
+START_TEST(incarnation_wraps_in_the_immediate)
 {
     uint64_t bytes;
 
@@ -337,7 +337,7 @@ END_TEST
 
 /* Incarnations are compared by their distance: no number on the way is special, nor is the last one
  * there is. */
-START_TEST(life_numbers_change_their_sign)
+START_TEST(incarnation_numbers_change_their_sign)
 {
     uint32_t first = _i ? UINT32_MAX - 4 : 0x7ffffffd;
 
@@ -605,7 +605,8 @@ START_TEST(incarnations_without_progress_end)
     fire("h1:n0 qp-error");
     since = rig_now(rig);
     when_said(FO_MSG_OPEN_UP, -1, spoil, NULL);
-    ck_assert_msg(rig_until(rig, sender_gave_up, 20 * RIG_S), "%u lives, and no end", spoiled);
+    ck_assert_msg(rig_until(rig, sender_gave_up, 20 * RIG_S), "%u incarnations, and no end",
+                  spoiled);
     ck_assert_uint_ge(spoiled, 3);
     ck_assert_uint_ge(rig_now(rig) - since, 2900 * RIG_MS);
     ck_assert_uint_lt(rig_now(rig) - since, 6 * RIG_S);
@@ -680,8 +681,8 @@ static void add(TCase *t)
     tcase_add_loop_test(t, buffer_registered_on_one_nic_alone, 0, 2);
     tcase_add_loop_test(t, closed_while_settling, 0, 9);
     tcase_add_loop_test(t, aborted_while_settling, 0, 9);
-    tcase_add_test(t, life_wraps_in_the_immediate);
-    tcase_add_loop_test(t, life_numbers_change_their_sign, 0, 2);
+    tcase_add_test(t, incarnation_wraps_in_the_immediate);
+    tcase_add_loop_test(t, incarnation_numbers_change_their_sign, 0, 2);
     tcase_add_test(t, incarnations_without_progress_end);
     tcase_add_loop_test(t, qp_error_during_set_up, 0, 4);
     tcase_add_loop_test(t, qp_error_during_return, 0, 4);
@@ -695,5 +696,5 @@ static void add(TCase *t)
 
 int main(void)
 {
-    return run_suite("races: life", add);
+    return run_suite("races: incarnations", add);
 }

@@ -1,7 +1,7 @@
 /*
  * How long gossip take through a job, and how many messages, in virtual time: every process has the
  * product's own table (probe_gossip), the channel between two of them delays, reorders and loses,
- * and what is not confirmed is said again. Processes of a host share a board.
+ * and what is not confirmed is said again. Processes of a host share a registry.
  *
  * Each seed is run twice, without loss and with it. Without loss the last process must know within
  * the bound: the longest way through the graph when every step takes its longest time. At the end
@@ -19,8 +19,8 @@
 #define US            1000ull
 #define LATENCY_MIN   (50 * US) /* a message: 100 us on average */
 #define LATENCY_MAX   (150 * US)
-#define BOARD_MIN     (500 * US) /* from one process of a host to the next: 1 ms on average */
-#define BOARD_MAX     (1500 * US)
+#define REGISTRY_MIN  (500 * US) /* from one process of a host to the next: 1 ms on average */
+#define REGISTRY_MAX  (1500 * US)
 #define REPEAT_FIRST  (5000 * US)
 #define REPEAT_LAST   (100000 * US)
 #define LOSS_PER_MILL 10
@@ -62,7 +62,7 @@ struct proc {
     unsigned sent;
 };
 
-enum kind { NEWS, OK, REPEAT, BOARD };
+enum kind { NEWS, OK, REPEAT, REGISTRY };
 
 struct event {
     uint64_t at, seq;
@@ -79,7 +79,7 @@ static struct sim {
     size_t n, room;
     uint64_t now, seq, rng;
     unsigned loss;
-    unsigned news, repeated, oks, board, lost, fan_out;
+    unsigned news, repeated, oks, registry, lost, fan_out;
 } s;
 
 static uint64_t draw(uint64_t below)
@@ -245,10 +245,10 @@ static void repeat_at(int p, int link, uint64_t interval)
     event_add(interval, REPEAT, p, link, 0);
 }
 
-/* A word that is new to @p goes to everybody who has not been told, and onto the board if it did
+/* A word that is new to @p goes to everybody who has not been told, and into the registry if it did
  * not come from there.
  */
-static void relay(int p, int word, int to_board)
+static void relay(int p, int word, int to_registry)
 {
     struct proc *x = &s.p[p];
     unsigned fan_out = 0;
@@ -271,17 +271,17 @@ static void relay(int p, int word, int to_board)
         }
     }
     s.fan_out = fan_out > s.fan_out ? fan_out : s.fan_out;
-    for (int k = 0; to_board && k < s.job->per_host; k++) {
+    for (int k = 0; to_registry && k < s.job->per_host; k++) {
         int mate = rank(p / s.job->per_host, k);
 
         if (mate != p) {
-            s.board++;
-            event_add(BOARD_MIN + draw(BOARD_MAX - BOARD_MIN), BOARD, mate, -1, word);
+            s.registry++;
+            event_add(REGISTRY_MIN + draw(REGISTRY_MAX - REGISTRY_MIN), REGISTRY, mate, -1, word);
         }
     }
 }
 
-static void take(int p, int word, int from, int to_board)
+static void take(int p, int word, int from, int to_registry)
 {
     struct proc *x = &s.p[p];
 
@@ -290,7 +290,7 @@ static void take(int p, int word, int from, int to_board)
     }
     x->heard_at = x->heard_at == UINT64_MAX ? s.now : x->heard_at;
     x->final_at = word == s.final ? s.now : x->final_at;
-    relay(p, word, to_board);
+    relay(p, word, to_registry);
 }
 
 static void repeat(int p, int link)
@@ -330,7 +330,7 @@ static void event_run(const struct event *e)
     case REPEAT:
         repeat(e->to, e->link);
         break;
-    case BOARD:
+    case REGISTRY:
         take(e->to, e->word, -1, 0);
         break;
     }
@@ -344,7 +344,7 @@ static void reach(int p, uint64_t at)
 {
     if (at < dist[p]) {
         dist[p] = at;
-        event_add(at - s.now, BOARD, p, -1, 0);
+        event_add(at - s.now, REGISTRY, p, -1, 0);
     }
 }
 
@@ -374,7 +374,7 @@ static uint64_t bound(int origin)
             reach(x->link[k].to, e.at + LATENCY_MAX);
         }
         for (int k = 0; k < s.job->per_host; k++) {
-            reach(rank(e.to / s.job->per_host, k), e.at + BOARD_MAX);
+            reach(rank(e.to / s.job->per_host, k), e.at + REGISTRY_MAX);
         }
     }
     free(dist);
@@ -386,7 +386,7 @@ static uint64_t bound(int origin)
 
 struct run {
     uint64_t heard, final, bound;
-    unsigned news, repeated, oks, board, lost, sent_max, fan_out;
+    unsigned news, repeated, oks, registry, lost, sent_max, fan_out;
     uint64_t suppressed;
 };
 
@@ -418,7 +418,7 @@ static void result_take(struct run *r)
     r->news = s.news;
     r->repeated = s.repeated;
     r->oks = s.oks;
-    r->board = s.board;
+    r->registry = s.registry;
     r->lost = s.lost;
     r->fan_out = s.fan_out;
 }
@@ -494,7 +494,7 @@ static void job_print(const struct job *job, unsigned seeds)
         most.sent_max = r.sent_max > most.sent_max ? r.sent_max : most.sent_max;
         most.fan_out = r.fan_out > most.fan_out ? r.fan_out : most.fan_out;
         most.suppressed = r.suppressed > most.suppressed ? r.suppressed : most.suppressed;
-        most.board = r.board > most.board ? r.board : most.board;
+        most.registry = r.registry > most.registry ? r.registry : most.registry;
     }
     if (lost == 0 && seeds * (unsigned)(job->hosts * job->per_host) > 1000) {
         bench_die("%s: nothing was lost", job->name);
@@ -510,17 +510,17 @@ static void job_print(const struct job *job, unsigned seeds)
         "\"messages_median\": %llu, \"messages_max\": %llu, \"of_one_process_max\": %u, \"fan_out_max\": %u, ",
         (unsigned long long)sent[seeds / 2], (unsigned long long)sent[seeds - 1], most.sent_max,
         most.fan_out);
-    printf("\"repeated_max\": %u, \"suppressed_max\": %llu, \"board_max\": %u, \"lost\": %llu}",
-           most.repeated, (unsigned long long)most.suppressed, most.board,
+    printf("\"repeated_max\": %u, \"suppressed_max\": %llu, \"registry_max\": %u, \"lost\": %llu}",
+           most.repeated, (unsigned long long)most.suppressed, most.registry,
            (unsigned long long)lost);
 }
 
 int bench_news_run(unsigned seeds)
 {
     printf(
-        "{\"seeds\": %u, \"latency_us\": [%llu, %llu], \"board_us\": [%llu, %llu], \"loss_percent\": %.1f, "
+        "{\"seeds\": %u, \"latency_us\": [%llu, %llu], \"registry_us\": [%llu, %llu], \"loss_percent\": %.1f, "
         "\"repeat_ms\": [%llu, %llu], \"jobs\": [",
-        seeds, LATENCY_MIN / US, LATENCY_MAX / US, BOARD_MIN / US, BOARD_MAX / US,
+        seeds, LATENCY_MIN / US, LATENCY_MAX / US, REGISTRY_MIN / US, REGISTRY_MAX / US,
         LOSS_PER_MILL / 10.0, REPEAT_FIRST / US / 1000, REPEAT_LAST / US / 1000);
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
         printf("%s\n    ", i ? "," : "");

@@ -84,15 +84,15 @@ First table: from a fault to the first verdict, and until the last process knows
 time (`tests/matrix/README.md`). A silent fault is first suspected (`NCCL_R2_T_SUSPECT`), then asked about, then told from others; what an event says needs neither. Second table:
 what all is well, and what one failure costs in probes for an hour, virtual time, both ends of one connection together; a NIC that is dead towards P processes costs P times as much. `bench_inproc hour` fails where NICs
 that are well are asked anything or the transport counts a time-out or a receiver that is not ready. Third: how a word about a NIC goes through a job, in virtual time, the same in every run: the product's own tables (`probe_gossip`), one per process. A message takes 50 to 150 us
-and 1 % are lost; what is not confirmed is said again after 5 ms, then with doubling up to 100 ms. What a process puts on the board of its host the others there have
+and 1 % are lost; what is not confirmed is said again after 5 ms, then with doubling up to 100 ms. What a process puts in the registry of its host the others there have
 after 0.5 to 1.5 ms. In half of the seeds both ends of a connection find out at once, and the word of one of them wins at every process; "all know" is the first word about
 the NIC, "last word" the one that stays. "Messages" are words and confirmations; "sent at once" is the most that one word costs a process when it takes it up; "heard
-twice" are words that came to a process that had them, over the channel and the board: none of them goes further.
+twice" are words that came to a process that had them, over the channel and the registry: none of them goes further.
 
 A job is hosts in a ring, as NCCL builds them: each of eight channels enters a host at one process and leaves it at the one before; "of one channel": the word has to change
-process on every host, through the board. A tree is NCCL's double binary tree, a process per channel.
+process on every host, through the registry. A tree is NCCL's double binary tree, a process per channel.
 
-**The time is bounded** by the longest way through the job: hops x the longest latency (0.15 ms here), and the board's time (1.5 ms) where a word has to change process.
+**The time is bounded** by the longest way through the job: hops x the longest latency (0.15 ms here), and the registry's time (1.5 ms) where a word has to change process.
 Every seed is also run without loss, and fails if a process hears later than that. A ring is as long as half of its hosts: 0.1 ms per host of the half with eight
 channels, 1.1 ms with one. A lost message costs T_repeat on the way it was on, which with more than one way through the job is seldom the shortest. So 4096 processes
 know within tens of milliseconds in rings, and within a few where NCCL has built trees, too. No shortcut is built for news: the longest way that was looked at, a ring

@@ -152,40 +152,40 @@ case_last() {
 }
 wanted "last" && case_last
 
-# --- the board ---
-case_board() {
+# --- the host registry ---
+case_registry() {
     fabric 2
     dir=$log/run
     mkdir -p "$dir"
     export NCCL_R2_RUN_DIR="$dir" NCCL_R2_BOARD=on
     run --iters 5
-    if was_right "board: NCCL_R2_RUN_DIR"; then
-        if [ -f "$dir/nccl-net-r2.$(id -u).board" ] && grep -q "board in $dir" "$log/out"; then ok "board: NCCL_R2_RUN_DIR, it is there"; else
-            bad "board: NCCL_R2_RUN_DIR" "no board in $dir"; fi
+    if was_right "registry: NCCL_R2_RUN_DIR"; then
+        if [ -f "$dir/nccl-net-r2.$(id -u).board" ] && grep -q "board in $dir" "$log/out"; then ok "registry: NCCL_R2_RUN_DIR, it is there"; else
+            bad "registry: NCCL_R2_RUN_DIR" "no board in $dir"; fi
     fi
     rm -f "$dir"/*
     export NCCL_R2_BOARD=off
     run --iters 5
-    if was_right "board: NCCL_R2_BOARD=off"; then
-        if ! ls "$dir" | grep -q board; then ok "board: NCCL_R2_BOARD=off, none"; else bad "board: NCCL_R2_BOARD=off" "$(ls "$dir")"; fi
+    if was_right "registry: NCCL_R2_BOARD=off"; then
+        if ! ls "$dir" | grep -q board; then ok "registry: NCCL_R2_BOARD=off, none"; else bad "registry: NCCL_R2_BOARD=off" "$(ls "$dir")"; fi
     fi
     export NCCL_R2_BOARD=on
     echo 'no board' >"$dir/nccl-net-r2.$(id -u).board"
     chmod 600 "$dir/nccl-net-r2.$(id -u).board"
     run --iters 5
-    if was_right "board: a file that is none"; then
-        if grep -q 'WARN.*is no board of this version' "$log/out"; then ok "board: a file that is none: said, and the job runs"; else
-            bad "board: a file that is none" "not said"; fi
+    if was_right "registry: a file that is none"; then
+        if grep -q 'WARN.*is no board of this version' "$log/out"; then ok "registry: a file that is none: said, and the job runs"; else
+            bad "registry: a file that is none" "not said"; fi
     fi
     export NCCL_R2_RUN_DIR=/nonexistent
     run --iters 5
-    if was_right "board: no such directory"; then
-        if grep -q 'WARN.*NCCL_R2_RUN_DIR=/nonexistent' "$log/out"; then ok "board: no such directory: said, and the job runs"; else
-            bad "board: no such directory" "not said"; fi
+    if was_right "registry: no such directory"; then
+        if grep -q 'WARN.*NCCL_R2_RUN_DIR=/nonexistent' "$log/out"; then ok "registry: no such directory: said, and the job runs"; else
+            bad "registry: no such directory" "not said"; fi
     fi
     unset NCCL_R2_RUN_DIR NCCL_R2_BOARD
 }
-wanted "board" && case_board
+wanted "registry" && case_registry
 
 # --- r2_ctl's command line ---
 says() { # STATUS TEXT ARGUMENT...: ends with STATUS and says TEXT

@@ -1,6 +1,7 @@
-/* What the suites of the board share: a directory of its own for each test, boards in it. */
-#ifndef BOARD_RIG_H
-#define BOARD_RIG_H
+/* What the suites of the host registry share: a directory of its own for each test, registries in
+ * it. */
+#ifndef REGISTRY_RIG_H
+#define REGISTRY_RIG_H
 
 #include "plugin/base/r2_host_registry.h"
 
@@ -27,7 +28,7 @@ static const struct r2_host_registry_who me = {
 
 static inline void setup(void)
 {
-    snprintf(dir, sizeof(dir), "/tmp/r2-board-XXXXXX");
+    snprintf(dir, sizeof(dir), "/tmp/r2-registry-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(dir));
     ck_assert_int_eq(r2_host_registry_path(dir, geteuid(), path, sizeof(path)), 0);
 }

@@ -10,16 +10,16 @@
 #include "plugin/base/r2_host_registry.h"
 #include "plugin/base/r2_rundir.h"
 
-#define CTL_BOARDS      64
+#define CTL_REGISTRIES  64
 #define CTL_NAMES       32
 #define CTL_REHEARSE_MS 10000 /* a rehearsal without --for */
 
 struct ctl {
     const char *dir; /* run directory */
     struct r2_host_registry
-        *board[CTL_BOARDS]; /* those that we may read: root all, others their own */
-    uid_t board_uid[CTL_BOARDS];
-    int boards;
+        *registry[CTL_REGISTRIES]; /* those that we may read: root all, others their own */
+    uid_t registry_uid[CTL_REGISTRIES];
+    int registries;
     bool json, wait;
     bool force;     /* names of NICs that cannot be seen from here are taken */
     double limit_s; /* of --wait */
@@ -30,9 +30,9 @@ struct ctl {
 /* Prints "r2_ctl: ..." to stderr; returns 1, the exit status. */
 int ctl_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Opens the boards of the run directory. What cannot be read is said on stderr. */
-void ctl_boards_open(struct ctl *c);
-void ctl_boards_close(struct ctl *c);
+/* Opens the host registries of the run directory. What cannot be read is said on stderr. */
+void ctl_registries_open(struct ctl *c);
+void ctl_registries_close(struct ctl *c);
 
 /* Calls @row for each NIC of each living process. */
 struct ctl_row {

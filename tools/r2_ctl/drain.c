@@ -221,8 +221,8 @@ int ctl_file_edit(const struct ctl *c, const char *path, ctl_edit_func_t edit, v
         rc = used < 0 ? 1 : file_replace(path, text, (size_t)used);
     }
     close(fd);
-    for (int i = 0; rc == 0 && i < c->boards; i++) {
-        r2_host_registry_ring(c->board[i]);
+    for (int i = 0; rc == 0 && i < c->registries; i++) {
+        r2_host_registry_ring(c->registry[i]);
     }
     return rc;
 }

@@ -73,14 +73,14 @@ static int misuse(const char *what)
     return args_misuse("r2_ctl", "%s", what);
 }
 
-/* --- boards --- */
+/* --- host registries --- */
 
-void ctl_boards_open(struct ctl *c)
+void ctl_registries_open(struct ctl *c)
 {
     DIR *d = opendir(c->dir);
     struct dirent *e;
 
-    while (d != NULL && (e = readdir(d)) != NULL && c->boards < CTL_BOARDS) {
+    while (d != NULL && (e = readdir(d)) != NULL && c->registries < CTL_REGISTRIES) {
         unsigned uid;
         char why[600];
         int end = 0;
@@ -89,36 +89,36 @@ void ctl_boards_open(struct ctl *c)
             e->d_name[end] != '\0' || (geteuid() != 0 && uid != geteuid())) {
             continue;
         }
-        c->board[c->boards] = r2_host_registry_attach(c->dir, uid, why, sizeof(why));
-        if (c->board[c->boards] == NULL) {
+        c->registry[c->registries] = r2_host_registry_attach(c->dir, uid, why, sizeof(why));
+        if (c->registry[c->registries] == NULL) {
             ctl_fail("%s", why);
             continue;
         }
-        c->board_uid[c->boards++] = uid;
+        c->registry_uid[c->registries++] = uid;
     }
     if (d != NULL) {
         closedir(d);
     }
 }
 
-void ctl_boards_close(struct ctl *c)
+void ctl_registries_close(struct ctl *c)
 {
-    while (c->boards > 0) {
-        r2_host_registry_close(c->board[--c->boards]);
+    while (c->registries > 0) {
+        r2_host_registry_close(c->registry[--c->registries]);
     }
 }
 
 void ctl_rows_walk(const struct ctl *c, void (*row)(void *arg, const struct ctl_row *r), void *arg)
 {
-    for (int b = 0; b < c->boards; b++) {
+    for (int b = 0; b < c->registries; b++) {
         for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
-            struct ctl_row r = {.uid = c->board_uid[b]};
+            struct ctl_row r = {.uid = c->registry_uid[b]};
 
-            if (!r2_host_registry_slot(c->board[b], i, &r.who)) {
+            if (!r2_host_registry_slot(c->registry[b], i, &r.who)) {
                 continue;
             }
             for (int k = 0; k < R2_HOST_REGISTRY_NICS; k++) {
-                if (r2_host_registry_slot_nic(c->board[b], i, k, &r.nic)) {
+                if (r2_host_registry_slot_nic(c->registry[b], i, k, &r.nic)) {
                     row(arg, &r);
                 }
             }
@@ -232,7 +232,7 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
     if (c->dir == NULL) {
         return ctl_fail("%s", why);
     }
-    ctl_boards_open(c);
+    ctl_registries_open(c);
     if (strcmp(words[0], "drain") == 0 || strcmp(words[0], "undrain") == 0) {
         rc = names_run(c, words[0][0] == 'd', all, n - 1, words + 1);
     } else if (strcmp(words[0], "failback") == 0) {
@@ -244,7 +244,7 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
     } else {
         rc = command_unknown(words[0]);
     }
-    ctl_boards_close(c);
+    ctl_registries_close(c);
     return rc;
 }
 

@@ -176,9 +176,9 @@ static const struct r2_host_registry_who neighbour = {
     .command = "neighbour", .host = "h0", .pid = 1, .since = 1};
 static char why[600];
 
-/* Both processes have the same board, though they are on two hosts: each only heeds what is said of
- * its own NICs. */
-static struct r2_host_registry *board_start(void)
+/* Both processes have the same registry, though they are on two hosts: each only heeds what is said
+ * of its own NICs. */
+static struct r2_host_registry *registry_start(void)
 {
     struct r2_host_registry *b;
 
@@ -200,7 +200,7 @@ START_TEST(the_bell_is_for_the_files_too)
     struct r2_host_registry *b;
 
     start(2, (const char *[]){"NCCL_R2_LOOK=60000", NULL});
-    b = board_start();
+    b = registry_start();
     inst = rig->side[0].inst;
     rig_run(rig, 5 * RIG_S);
     file_write("fab0\n", 0644);
@@ -270,7 +270,7 @@ START_TEST(a_neighbours_silence_is_ours)
     uint64_t since;
 
     start(3, NULL);
-    b = board_start();
+    b = registry_start();
     messages(2);
     ck_assert(rig_until(rig, pairs_ready, 5 * RIG_S));
     rig_fault(rig, "h0:n1 blackhole");
@@ -297,7 +297,7 @@ START_TEST(our_own_answer_counts_more)
     struct r2_host_registry *b;
 
     start(2, NULL);
-    b = board_start();
+    b = registry_start();
     messages(2);
     ck_assert(rig_until(rig, pairs_ready, 5 * RIG_S));
     rig_run(rig, RIG_S); /* the time 200 ms ago has to be one */
@@ -323,7 +323,7 @@ START_TEST(what_a_neighbour_cannot_do)
     struct r2_host_registry *b;
 
     start(2, NULL);
-    b = board_start();
+    b = registry_start();
     messages(2);
     ck_assert(rig_until(rig, pairs_ready, 5 * RIG_S));
     rig_run(rig, RIG_S);
@@ -369,7 +369,7 @@ START_TEST(a_neighbours_event_makes_us_look)
     struct r2_host_registry *b;
 
     start(2, (const char *[]){"NCCL_R2_LOOK=60000", NULL});
-    b = board_start();
+    b = registry_start();
     messages(2);
     event_count(b, R2_HOST_REGISTRY_NONE);
     rig_fault(rig, "h0:n1 remove");
@@ -390,7 +390,7 @@ START_TEST(a_neighbours_event_makes_us_look)
 }
 END_TEST
 
-/* What this process finds out is on the board, with its rows. */
+/* What this process finds out is in the registry, with its rows. */
 START_TEST(what_we_find_out_is_said)
 {
     struct r2_host_registry_nic row;
@@ -400,7 +400,7 @@ START_TEST(what_we_find_out_is_said)
     uint64_t when = 0;
 
     start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", NULL});
-    b = board_start();
+    b = registry_start();
     rig_run(rig, RIG_S);
     ck_assert_int_eq(r2_host_registry_slot(b, 0, &who), 1);
     ck_assert_int_eq(r2_host_registry_slot_nic(b, 0, 1, &row), 1);
@@ -445,16 +445,16 @@ static int posted_events(struct r2_host_registry *b)
     return n;
 }
 
-/* What the board itself has brought is not put there again, nor is a device said twice that failed
- * first and then went. */
-START_TEST(what_is_on_the_board_is_not_said_again)
+/* What the registry itself has brought is not put there again, nor is a device said twice that
+ * failed first and then went. */
+START_TEST(what_is_in_the_registry_is_not_posted_again)
 {
     struct r2_host_registry *b;
     struct probe_report w;
     struct r2_inst *inst;
 
     start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", NULL});
-    b = board_start();
+    b = registry_start();
     rig_run(rig, RIG_S);
     posted_events(b);
     inst = rig->side[0].inst;
@@ -547,7 +547,7 @@ static void add(TCase *t)
     tcase_add_test(t, what_a_neighbour_cannot_do);
     tcase_add_test(t, a_neighbours_event_makes_us_look);
     tcase_add_test(t, what_we_find_out_is_said);
-    tcase_add_test(t, what_is_on_the_board_is_not_said_again);
+    tcase_add_test(t, what_is_in_the_registry_is_not_posted_again);
 }
 
 int main(void)

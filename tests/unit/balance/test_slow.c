@@ -1,7 +1,7 @@
 /*
  * NICs that are slow without failing (docs/health.md): a process for each NIC, as with a GPU
  * each, whose connections are never idle; their NICs' rates change. Whole instances on the
- * in-process fabric with boards; virtual time.
+ * in-process fabric with host registries; virtual time.
  */
 #include "tests/unit/suite.h" /* before the rig, whose names its parameters have */
 #include "tests/unit/watch_rig.h"

@@ -1,4 +1,5 @@
-/* The board: slots, events and rows across processes, processes that are killed at any moment. */
+/* The host registry: slots, events and rows across processes, processes that are killed at any
+ * moment. */
 #include "tests/unit/registry_rig.h"
 
 START_TEST(what_one_says_the_others_hear_once)
@@ -30,7 +31,7 @@ START_TEST(what_one_says_the_others_hear_once)
 }
 END_TEST
 
-START_TEST(history_is_no_news)
+START_TEST(history_is_not_announced)
 {
     struct r2_host_registry *a = must_open(), *b;
     struct r2_host_registry_event e = event_of(1), got, list[R2_HOST_REGISTRY_EVENTS];
@@ -467,7 +468,7 @@ START_TEST(a_child_does_not_keep_the_slot_of_the_dead)
 }
 END_TEST
 
-START_TEST(board_across_pid_namespaces)
+START_TEST(registry_across_pid_namespaces)
 {
     struct r2_host_registry *a = must_open();
     pid_t probe = fork(), pid;
@@ -478,7 +479,7 @@ START_TEST(board_across_pid_namespaces)
     }
     waitpid(probe, &status, 0);
     if (WEXITSTATUS(status) == 77) {
-        printf("SKIP board_across_pid_namespaces: no new PID namespace here\n");
+        printf("SKIP registry_across_pid_namespaces: no new PID namespace here\n");
         r2_host_registry_close(a);
         return;
     }
@@ -494,7 +495,7 @@ START_TEST(board_across_pid_namespaces)
 }
 END_TEST
 
-/* Many at once, on a board that is not there yet: each has a slot of its own. */
+/* Many at once, on a registry that is not there yet: each has a slot of its own. */
 START_TEST(all_begin_together)
 {
     enum { N = 12 };
@@ -563,7 +564,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, what_one_says_the_others_hear_once);
-    tcase_add_test(t, history_is_no_news);
+    tcase_add_test(t, history_is_not_announced);
     tcase_add_test(t, who_is_late_hears_the_latest);
     tcase_add_test(t, an_event_wakes);
     tcase_add_test(t, rows_are_read_by_others);
@@ -574,12 +575,12 @@ static void add(TCase *t)
     tcase_add_test(t, killed_at_any_moment);
     tcase_add_test(t, a_fork_holds_no_slot);
     tcase_add_test(t, a_child_does_not_keep_the_slot_of_the_dead);
-    tcase_add_test(t, board_across_pid_namespaces);
+    tcase_add_test(t, registry_across_pid_namespaces);
     tcase_add_test(t, all_begin_together);
     tcase_add_test(t, full_is_said);
 }
 
 int main(void)
 {
-    return run_suite("board", add);
+    return run_suite("host registry", add);
 }

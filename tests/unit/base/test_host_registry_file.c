@@ -1,4 +1,4 @@
-/* The board: files that are none, contents that make no sense. */
+/* The host registry: files that are none, contents that make no sense. */
 #include "tests/unit/registry_rig.h"
 
 #include <sys/resource.h>
@@ -9,7 +9,7 @@ static void refused(const char *word)
     ck_assert_msg(strstr(why, word) != NULL, "'%s' does not say '%s'", why, word);
 }
 
-START_TEST(what_is_no_board_is_not_used)
+START_TEST(what_is_no_registry_is_not_used)
 {
     struct r2_host_registry *b = must_open();
     struct stat st;
@@ -143,12 +143,12 @@ static void add(TCase *t)
 {
     tcase_add_test(t, no_room_is_said);
     tcase_add_test(t, without_a_bell);
-    tcase_add_test(t, what_is_no_board_is_not_used);
+    tcase_add_test(t, what_is_no_registry_is_not_used);
     tcase_add_test(t, no_directory_is_said);
     tcase_add_loop_test(t, garbage_in_the_slots, 0, 20);
 }
 
 int main(void)
 {
-    return run_suite("board: files", add);
+    return run_suite("host registry: files", add);
 }

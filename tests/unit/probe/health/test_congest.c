@@ -1,8 +1,8 @@
 /*
  * Congestion that other processes make (docs/health.md): their bytes stand in front of our
  * probes, at our NIC and at the peer's, and nothing moves for that; a NIC pair that is dead is
- * found all the same. Several processes on two hosts, each host with a board, slow links; virtual
- * time.
+ * found all the same. Several processes on two hosts, each host with a registry, slow links;
+ * virtual time.
  */
 #include "tests/unit/suite.h" /* before the rig, whose names its parameters have */
 #include "tests/unit/watch_rig.h"

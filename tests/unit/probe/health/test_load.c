@@ -1,5 +1,5 @@
 /* What the NICs of both ends move while a probe goes unanswered: the pure parts (probe_load), the
- * words about it between processes of a host (board) and of a connection (LOAD). In instances:
+ * words about it between processes of a host (registry) and of a connection (LOAD). In instances:
  * test_congest.c. */
 #include "tests/unit/registry_rig.h"
 

@@ -1,7 +1,7 @@
 /*
- * The board of a host and the drain files: what another process of the same user may have written
- * anywhere into the slots, at any moment between two of ours, and what an administrator may have
- * typed.
+ * The registry of a host and the drain files: what another process of the same user may have
+ * written anywhere into the slots, at any moment between two of ours, and what an administrator may
+ * have typed.
  */
 #include "fuzz.h"
 
@@ -11,10 +11,10 @@
 #include "plugin/base/r2_host_registry.h"
 #include "plugin/base/r2_rundir.h"
 
-#define SLOTS    3 /* that the input writes; the first is our own */
-#define SLOT     8192
-#define HEADER   4096
-#define MAX_NEWS (R2_HOST_REGISTRY_SLOTS * R2_HOST_REGISTRY_EVENTS)
+#define SLOTS      3 /* that the input writes; the first is our own */
+#define SLOT       8192
+#define HEADER     4096
+#define MAX_EVENTS (R2_HOST_REGISTRY_SLOTS * R2_HOST_REGISTRY_EVENTS)
 
 static char dir[64], path[128];
 static struct r2_host_registry *own, *other, *tool;
@@ -25,7 +25,7 @@ static void begin(void)
     const struct r2_host_registry_who me = {.command = "fuzz", .host = "h", .pid = 1, .since = 1};
     char why[600];
 
-    snprintf(dir, sizeof(dir), "/tmp/r2-fuzz-board-XXXXXX");
+    snprintf(dir, sizeof(dir), "/tmp/r2-fuzz-registry-XXXXXX");
     FUZZ_CHECK(mkdtemp(dir) != NULL &&
                r2_host_registry_path(dir, geteuid(), path, sizeof(path)) == 0);
     own = r2_host_registry_open(dir, &me, why, sizeof(why));
@@ -54,13 +54,13 @@ static void event_check(const struct r2_host_registry_event *e)
                r2_host_registry_kind_name(e->kind)[0] != '?');
 }
 
-static void news(struct r2_host_registry *b)
+static void events_read(struct r2_host_registry *b)
 {
     struct r2_host_registry_event e;
     struct r2_host_registry_who who;
 
     for (int n = 0; r2_host_registry_next(b, &e, &who); n++) {
-        FUZZ_CHECK(n < MAX_NEWS);
+        FUZZ_CHECK(n < MAX_EVENTS);
         event_check(&e);
         text_check(who.command, sizeof(who.command));
         text_check(who.host, sizeof(who.host));
@@ -176,10 +176,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             post(&in, other);
             break;
         case 2:
-            news(own);
+            events_read(own);
             break;
         case 3:
-            news(tool);
+            events_read(tool);
             break;
         case 4:
             rows();
@@ -192,8 +192,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         }
     }
-    news(own);
-    news(other);
+    events_read(own);
+    events_read(other);
     rows();
     return 0;
 }

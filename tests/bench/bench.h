@@ -86,7 +86,7 @@ int bench_stall_run(unsigned failures);
 int bench_hour_run(void);
 int bench_memory_run(void);
 /* How gossip go through jobs of up to 4096 processes; @seeds 1 to 1000. */
-int bench_news_run(unsigned seeds);
+int bench_gossip_run(unsigned seeds);
 /* A NIC dies under @conns connections, of which @active have work. */
 int bench_many_run(unsigned conns, unsigned active);
 #define BENCH_RINGS_SEEDS 64

@@ -69,8 +69,8 @@ int main(int argc, char **argv)
     if (strcmp(what, "hour") == 0) {
         return bench_hour_run();
     }
-    if (strcmp(what, "news") == 0) {
-        return bench_news_run((unsigned)number(argc > 2 ? argv[2] : "100", 1, 1000));
+    if (strcmp(what, "gossip") == 0) {
+        return bench_gossip_run((unsigned)number(argc > 2 ? argv[2] : "100", 1, 1000));
     }
     if (strcmp(what, "many") == 0) {
         return bench_many_run((unsigned)number(argc > 2 ? argv[2] : "1000", 1, 4000),
@@ -85,6 +85,6 @@ int main(int argc, char **argv)
     }
     fprintf(
         stderr,
-        "usage: bench_inproc cost | memory | fill | cut | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | rings [SEEDS] | calls traffic|idle-send|idle-recv|no-receive N NICS\n");
+        "usage: bench_inproc cost | memory | fill | cut | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | gossip [SEEDS] | hour | rings [SEEDS] | calls traffic|idle-send|idle-recv|no-receive N NICS\n");
     return 2;
 }

@@ -12,7 +12,7 @@ def ms: if . then "\(.)" else "-" end;
 "|---|---|---|---|---|---|---|",
 (.hour.rows[] | "| \(.what) | \(.messages) | \(.bytes) | \(.questions) | \(.queue_pairs) | \(.timeouts) | \(.carried) |"),
 "",
-(.news as $n |
+(.gossip as $n |
 "| job | hosts x processes | all know, ms: min / median / max over \($n.seeds) seeds | last word at all, ms | without loss, ms; bound | messages, median (max); of one process | sent at once | announced again | heard twice | registry |",
 "|---|---|---|---|---|---|---|---|---|---|",
 ($n.jobs[] | "| \(.job) | \(.hosts) x \(.processes / .hosts) | \(.heard | spread) | \(.last_word | spread) | \(.no_loss.max_ms | r(2)); \(.bound_ms | r(2)) | \(.messages_median) (\(.messages_max)); \(.of_one_process_max) | \(.fan_out_max) | \(.repeated_max) | \(.suppressed_max) | \(.registry_max) |"))

@@ -95,8 +95,8 @@ enum mx_judgement mx_judge(const struct mx_case *c, const struct mx_verdict *v);
 enum mx_said {
     MX_SAID_OTHER,
     MX_SAID_VERDICT,
-    MX_SAID_BAD_NEWS,
-    MX_SAID_GOOD_NEWS,
+    MX_SAID_BAD_REPORT,
+    MX_SAID_GOOD_REPORT,
     MX_SAID_PATH_DOWN,
     MX_SAID_PATH_UP,
     MX_SAID_LEFT_OUT /* so many more lines of paths: NCCL_R2_LOG=trace writes them all */
@@ -138,7 +138,7 @@ struct mx_proc {
     int carried;     /* it has said that every connection has carried messages */
     /* in this case; ns, 0: not */
     uint64_t verdict_at, informed_at;
-    int verdicts, good_news;
+    int verdicts, good_reports;
 };
 
 struct mx_job {

@@ -49,7 +49,8 @@ static int inject(struct run *r)
                : mx_job_fail(r->j, "h%d has no process", r->c.host);
 }
 
-/* Of a way only those say something who take it: no news goes round, which nobody has a use for. */
+/* Of a way only those say something who take it: no health report goes round, which nobody has a
+ * use for. */
 static int is_known_to_one(const struct run *r)
 {
     for (int i = 0; i < r->c.hosts; i++) {
@@ -162,7 +163,7 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s)
     j->arg = &r;
     for (int i = 0; i < r.c.hosts; i++) {
         j->proc[i].verdict_at = j->proc[i].informed_at = 0;
-        j->proc[i].verdicts = j->proc[i].good_news = 0;
+        j->proc[i].verdicts = j->proc[i].good_reports = 0;
     }
     if (j->o->verbose) {
         printf("seed %llu: %s\n", (unsigned long long)seed, name);

@@ -72,9 +72,10 @@ static enum mx_said verdict_read(const char *line, struct mx_verdict *v)
     return MX_SAID_VERDICT;
 }
 
-/* "gossip from h1: h2 fab0: its NIC" or "... good again": what is behind the sender; NULL: no news.
+/* "news from h1: h2 fab0: its NIC" or "... good again": what is behind the sender; NULL: no health
+ * report.
  */
-static const char *news_of(const char *ours)
+static const char *report_of(const char *ours)
 {
     const char *colon = strncmp(ours, "news from ", 10) == 0 ? strstr(ours, ": ") : NULL;
 
@@ -86,20 +87,20 @@ const char *mx_line_who(const char *line)
     static char who[64];
     const char *ours = strstr(line, "NET/R2 : ");
     char host[40] = "", nic[24] = "";
-    const char *news;
+    const char *report;
 
     if (ours == NULL) {
         return "";
     }
     ours += strlen("NET/R2 : ");
-    news = news_of(ours);
+    report = report_of(ours);
     if (strncmp(ours, "R2-", 3) == 0) {
         value_of(ours, "host", host, sizeof(host));
         value_of(ours, "nic", nic, sizeof(nic));
         nic[strcspn(nic, "/")] = '\0';
         nic[strcmp(nic, "-") == 0 ? 0 : strlen(nic)] = '\0'; /* a process */
-    } else if (news) {
-        sscanf(news, "%39[^ :] %23[^: ]", host, nic);
+    } else if (report) {
+        sscanf(report, "%39[^ :] %23[^: ]", host, nic);
     }
     snprintf(who, sizeof(who), "%s %s", host, nic);
     return who;
@@ -108,7 +109,7 @@ const char *mx_line_who(const char *line)
 enum mx_said mx_line_read(const char *line, struct mx_verdict *v)
 {
     const char *ours = strstr(line, "NET/R2 : ");
-    const char *down, *news;
+    const char *down, *report;
 
     if (ours == NULL) {
         return MX_SAID_OTHER;
@@ -117,9 +118,9 @@ enum mx_said mx_line_read(const char *line, struct mx_verdict *v)
     if (strncmp(ours, "R2-", 3) == 0) {
         return verdict_read(ours, v);
     }
-    news = news_of(ours);
-    if (news) {
-        return strstr(news, ": good again") ? MX_SAID_GOOD_NEWS : MX_SAID_BAD_NEWS;
+    report = report_of(ours);
+    if (report) {
+        return strstr(report, ": good again") ? MX_SAID_GOOD_REPORT : MX_SAID_BAD_REPORT;
     }
     if (strstr(ours, " more lives of paths went UP -> DOWN") ||
         strstr(ours, " more paths are up again")) {

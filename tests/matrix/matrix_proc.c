@@ -163,11 +163,11 @@ static void line_take(struct mx_job *j, int i, const char *line)
             mx_job_fail(j, "a verdict before anything was broken: %s", line);
         }
         break;
-    case MX_SAID_BAD_NEWS:
+    case MX_SAID_BAD_REPORT:
         p->informed_at = p->informed_at ? p->informed_at : now;
         break;
-    case MX_SAID_GOOD_NEWS:
-        p->good_news++;
+    case MX_SAID_GOOD_REPORT:
+        p->good_reports++;
         mx_cleared(j, who);
         break;
     case MX_SAID_PATH_DOWN:

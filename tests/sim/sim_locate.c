@@ -179,7 +179,7 @@ void sim_locate_line(struct sim *s, int proc, int warn, const char *text)
     }
     snprintf(line, sizeof(line), "%s %s", warn ? "WARN" : "INFO", text);
     said = mx_line_read(line, &v);
-    if ((said == MX_SAID_VERDICT && v.blame != MX_UNKNOWN) || said == MX_SAID_BAD_NEWS) {
+    if ((said == MX_SAID_VERDICT && v.blame != MX_UNKNOWN) || said == MX_SAID_BAD_REPORT) {
         s->informed_at[proc] = s->informed_at[proc] ? s->informed_at[proc] : fab_inproc_now(s->f);
     }
     if (said != MX_SAID_VERDICT) {

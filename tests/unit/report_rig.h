@@ -79,7 +79,7 @@ static inline const struct r2_stat_event *event_find(const struct r2_stat_view *
     return NULL;
 }
 
-static inline void news_put(int side, const struct probe_subject *s, enum probe_blame blame)
+static inline void report_put(int side, const struct probe_subject *s, enum probe_blame blame)
 {
     struct probe_report w;
 

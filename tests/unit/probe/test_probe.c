@@ -336,7 +336,7 @@ static void report_fill(struct probe_report *w, int full)
     memset(w->nic, full ? '~' : 0, sizeof(w->nic) - 1);
 }
 
-START_TEST(news_come_out_as_they_went_in)
+START_TEST(health_reports_come_out_as_they_went_in)
 {
     union fo_body a, b;
     uint8_t msg[FO_MAX_RECORD];
@@ -387,7 +387,7 @@ END_TEST
 
 /* A byte that makes a field a lie, in a record that is right otherwise; the same lie cannot be
  * packed. */
-START_TEST(news_with_lies_are_refused)
+START_TEST(health_reports_with_lies_are_refused)
 {
     enum { WORD = 4, HOST = WORD + 60, NIC = HOST + PROBE_GOSSIP_HOST, OK = 4, LOC = 4 };
     static const struct {
@@ -616,7 +616,7 @@ START_TEST(ways_that_others_have_lost)
     ck_assert(probe_ways_is_silent(&w, 3) && probe_ways_avoids(&w, 3, 109 * S));
     ck_assert(!probe_ways_avoids(&w, 3, 110 * S));
     ck_assert(!probe_ways_on_told(&w, 3, 99 * S, 0, 101 * S)); /* known */
-    ck_assert(!probe_ways_on_silent(&w, 3, false, 102 * S));   /* found here, too: no news */
+    ck_assert(!probe_ways_on_silent(&w, 3, false, 102 * S));   /* found here, too: not new */
     probe_ways_on_answer(&w, 3);
     ck_assert(probe_ways_on_told(&w, 3, 120 * S, 0, 121 * S));
     ck_assert(probe_ways_on_silent(&w, 5, false, 130 * S) == false);
@@ -669,8 +669,8 @@ static void add_pure(Suite *s)
     tcase_add_test(t, idle_time_is_no_slowness);
     tcase_add_test(t, records_come_out_as_they_went_in);
     tcase_add_test(t, records_with_lies_are_refused);
-    tcase_add_test(t, news_come_out_as_they_went_in);
-    tcase_add_test(t, news_with_lies_are_refused);
+    tcase_add_test(t, health_reports_come_out_as_they_went_in);
+    tcase_add_test(t, health_reports_with_lies_are_refused);
     tcase_add_test(t, records_of_later_versions_are_skipped);
 }
 

@@ -304,7 +304,7 @@ START_TEST(a_part_that_is_not_known_has_its_code_at_both_ends)
     ck_assert((strstr(rig->last_warn[0], "R2-F03 ") == NULL) !=
               (strstr(rig->last_warn[1], "R2-F03 ") == NULL)); /* one warning */
     s = r2_subject_nic(rig->side[1].inst, 0);
-    news_put(1, &s, PROBE_BLAME_LOCAL_LINK);
+    report_put(1, &s, PROBE_BLAME_LOCAL_LINK);
     v = look(1);
     ck_assert_str_eq(v->nic[0].blamed, "");
     ck_assert_str_eq(v->nic[0].trouble, "its port or cable");

@@ -79,11 +79,11 @@ START_TEST(a_word_says_whose_fault_a_silence_is)
     s = _i == 0   ? r2_subject_nic(rig->side[0].inst, 0)
         : _i == 1 ? r2_subject_path(rig->side[0].inst, pair)
                   : r2_subject_remote(pair);
-    news_put(0, &s, blames[_i]);
+    report_put(0, &s, blames[_i]);
     v = look(0);
     ck_assert_str_eq(v->nic[0].trouble, texts[_i]);
     ck_assert_uint_eq(v->nic[0].theirs, _i == 2);
-    news_put(0, &s, PROBE_BLAME_NONE);
+    report_put(0, &s, PROBE_BLAME_NONE);
     v = look(0);
     ck_assert_uint_eq(v->nic[0].moved, 1);
     ck_assert_uint_eq(v->nic[0].theirs, _i == 2);
@@ -108,11 +108,11 @@ START_TEST(a_process_that_stands_still_later_is_no_reason)
     nic = r2_subject_nic(rig->side[0].inst, 0);
     process = r2_subject_process(rig->side[0].inst, comm(0)->peer);
     for (int i = 0; i < 2; i++) { /* once with the reason, once when it was taken back */
-        news_put(0, &nic, i ? PROBE_BLAME_NONE : PROBE_BLAME_LOCAL_LINK);
+        report_put(0, &nic, i ? PROBE_BLAME_NONE : PROBE_BLAME_LOCAL_LINK);
         look(0);
-        news_put(0, &process, PROBE_BLAME_PEER);
+        report_put(0, &process, PROBE_BLAME_PEER);
         look(0);
-        news_put(0, &process, PROBE_BLAME_NONE);
+        report_put(0, &process, PROBE_BLAME_NONE);
         v = look(0);
         ck_assert_uint_eq(v->nic[0].moved, 1);
         ck_assert_uint_eq(v->nic[0].theirs, 0);
@@ -131,7 +131,7 @@ START_TEST(far_away_is_not_kept)
 
     begin(1, NULL);
     messages(1);
-    news_put(0, &s, PROBE_BLAME_LOCAL_LINK);
+    report_put(0, &s, PROBE_BLAME_LOCAL_LINK);
     v = look(0);
     ck_assert_ptr_nonnull(probe_gossip_find(rig->side[0].inst->diagnosis.gossip, &s));
     ck_assert_int_eq(v->events, 0);

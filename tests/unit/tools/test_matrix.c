@@ -217,7 +217,7 @@ START_TEST(a_spine)
     memset(&s, 0, sizeof(s));
     mx_tally_add(&t, &c, 1, &right);
     mx_tally_sum(&t, &c, 7, 2, 10, 10, &s);
-    ck_assert_uint_eq(mx_sums_bad(&s), 0); /* one knows: no news goes round */
+    ck_assert_uint_eq(mx_sums_bad(&s), 0); /* one knows: no health report goes round */
     mx_tally_add(&t, &c, 1, &nic);
     mx_tally_sum(&t, &c, 7, 2, 10, 10, &s);
     ck_assert_uint_eq(s.wrong[MX_SPINE], 1);
@@ -257,8 +257,8 @@ START_TEST(lines_are_read)
          MX_SAID_OTHER,
          {0}},
         {"WARN NET/R2 : NIC fab1 rail 1: UP -> DOWN: port down", MX_SAID_OTHER, {0}},
-        {"INFO NET/R2 : news from h1: h2 fab0: our port or cable", MX_SAID_BAD_NEWS, {0}},
-        {"INFO NET/R2 : news from h1: h2 fab0: good again", MX_SAID_GOOD_NEWS, {0}},
+        {"INFO NET/R2 : news from h1: h2 fab0: our port or cable", MX_SAID_BAD_REPORT, {0}},
+        {"INFO NET/R2 : news from h1: h2 fab0: good again", MX_SAID_GOOD_REPORT, {0}},
         {"INFO NET/R2 : send 7 h1/fab1 -> h0 path 1 life 1 UP -> DOWN: no answer, local NIC fab0",
          MX_SAID_PATH_DOWN,
          {0}},

@@ -1,6 +1,6 @@
 /* What the suites of gossip share. */
-#ifndef NEWS_RIG_H
-#define NEWS_RIG_H
+#ifndef GOSSIP_RIG_H
+#define GOSSIP_RIG_H
 
 #include <check.h>
 #include <stdio.h>

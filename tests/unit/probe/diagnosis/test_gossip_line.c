@@ -1,6 +1,6 @@
 /* What the operator is told of a failure, and what an end is explained by (docs/diagnosis.md):
  * two processes, one connection. */
-#include "tests/unit/news_world.h"
+#include "tests/unit/gossip_world.h"
 
 /* What is said in short of NIC 0 of @host: at the other end with the host's name. Returns at which
  * ends, as bits. */
@@ -142,7 +142,7 @@ START_TEST(a_loop_that_was_never_there)
 }
 END_TEST
 
-/* A queue pair alone is nobody's fault: said, but no warning, and no news. */
+/* A queue pair alone is nobody's fault: said, but no warning, and no health report. */
 START_TEST(a_queue_pair_alone)
 {
     verdict_after("h0:n1 down", 2, 0); /* a line to compare with */
@@ -382,5 +382,5 @@ static void add(TCase *t)
 
 int main(void)
 {
-    return suite_run("news: line", 120, NULL, teardown, add);
+    return suite_run("gossip: line", 120, NULL, teardown, add);
 }

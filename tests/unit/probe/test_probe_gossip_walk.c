@@ -3,7 +3,7 @@
  * the host, conflicting; neighbours that come and go, processes that are replaced; more subjects
  * than a table holds.
  */
-#include "tests/unit/news_rig.h"
+#include "tests/unit/gossip_rig.h"
 
 #define PROCS    24
 #define WORDS    4096
@@ -445,5 +445,5 @@ static void add(TCase *t)
 
 int main(void)
 {
-    return suite_run("probe: news, schedules", 600, NULL, NULL, add);
+    return suite_run("probe: gossip, schedules", 600, NULL, NULL, add);
 }

@@ -1,5 +1,5 @@
 /* Gossip: the rules of the table, one by one. */
-#include "tests/unit/news_rig.h"
+#include "tests/unit/gossip_rig.h"
 
 static struct probe_gossip table;
 
@@ -353,5 +353,5 @@ static void add(TCase *t)
 
 int main(void)
 {
-    return suite_run("probe: news", 60, NULL, NULL, add);
+    return suite_run("probe: gossip", 60, NULL, NULL, add);
 }

@@ -1,8 +1,8 @@
 /*
  * What the suites of health reports share: what each of two processes knows of NICs, and is told.
  */
-#ifndef NEWS_WORLD_H
-#define NEWS_WORLD_H
+#ifndef GOSSIP_WORLD_H
+#define GOSSIP_WORLD_H
 
 #include "probe/probe_gossip.h"
 #include "probe/probe_verdict.h"

@@ -55,14 +55,14 @@ struct link {
 };
 
 struct proc {
-    struct probe_gossip news;
+    struct probe_gossip gossip;
     struct link link[MAX_LINKS];
     int links;
     uint64_t origin, heard_at, final_at; /* when it knew of the subject; of the word that wins */
     unsigned sent;
 };
 
-enum kind { NEWS, OK, REPEAT, REGISTRY };
+enum kind { REPORT, OK, REPEAT, REGISTRY };
 
 struct event {
     uint64_t at, seq;
@@ -79,7 +79,7 @@ static struct sim {
     size_t n, room;
     uint64_t now, seq, rng;
     unsigned loss;
-    unsigned news, repeated, oks, registry, lost, fan_out;
+    unsigned reports, repeated, oks, registry, lost, fan_out;
 } s;
 
 static uint64_t draw(uint64_t below)
@@ -146,8 +146,8 @@ static void link_make(int p, int q)
     }
     a->link[a->links] = (struct link){.to = q, .back = b->links};
     b->link[b->links] = (struct link){.to = p, .back = a->links};
-    probe_gossip_join(&a->news, a->links++);
-    probe_gossip_join(&b->news, b->links++);
+    probe_gossip_join(&a->gossip, a->links++);
+    probe_gossip_join(&b->gossip, b->links++);
 }
 
 static int rank(int host, int local)
@@ -256,7 +256,7 @@ static void relay(int p, int word, int to_registry)
     for (int k = 0; k < x->links; k++) {
         const struct probe_report *w;
 
-        for (int i = 0; (w = probe_gossip_unsent(&x->news, k, &i)) != NULL;) {
+        for (int i = 0; (w = probe_gossip_unsent(&x->gossip, k, &i)) != NULL;) {
             if (word_number(w) != word) {
                 continue; /* the other one has its own repetition */
             }
@@ -264,9 +264,9 @@ static void relay(int p, int word, int to_registry)
                 bench_die("a process tells a neighbour twice that has lost nothing");
             }
             x->link[k].said |= (uint8_t)(1u << word);
-            message(p, k, NEWS, word);
+            message(p, k, REPORT, word);
             repeat_at(p, k, REPEAT_FIRST);
-            s.news++;
+            s.reports++;
             fan_out++;
         }
     }
@@ -285,7 +285,7 @@ static void take(int p, int word, int from, int to_registry)
 {
     struct proc *x = &s.p[p];
 
-    if (!probe_gossip_put(&x->news, &s.word[word], from)) {
+    if (!probe_gossip_put(&x->gossip, &s.word[word], from)) {
         return;
     }
     x->heard_at = x->heard_at == UINT64_MAX ? s.now : x->heard_at;
@@ -302,8 +302,8 @@ static void repeat(int p, int link)
     if (x->link[link].send_at != s.now) {
         return; /* put off by a later word */
     }
-    for (int i = 0; (w = probe_gossip_unsent(&x->news, link, &i)) != NULL; n++) {
-        message(p, link, NEWS, word_number(w));
+    for (int i = 0; (w = probe_gossip_unsent(&x->gossip, link, &i)) != NULL; n++) {
+        message(p, link, REPORT, word_number(w));
         s.repeated++;
     }
     if (n) {
@@ -319,13 +319,13 @@ static void event_run(const struct event *e)
 
     s.now = e->at;
     switch (e->kind) {
-    case NEWS:
+    case REPORT:
         take(e->to, e->word, e->link, 1);
         message(e->to, e->link, OK, e->word);
         s.oks++;
         break;
     case OK:
-        probe_gossip_sent(&s.p[e->to].news, e->link, &w->subject, w->version, w->origin);
+        probe_gossip_sent(&s.p[e->to].gossip, e->link, &w->subject, w->version, w->origin);
         break;
     case REPEAT:
         repeat(e->to, e->link);
@@ -386,7 +386,7 @@ static uint64_t bound(int origin)
 
 struct run {
     uint64_t heard, final, bound;
-    unsigned news, repeated, oks, registry, lost, sent_max, fan_out;
+    unsigned reports, repeated, oks, registry, lost, sent_max, fan_out;
     uint64_t suppressed;
 };
 
@@ -398,24 +398,24 @@ static void word_make(int i, int origin)
     w->subject = (struct probe_subject){.a = 1, .pa = 1};
     w->origin = s.p[origin].origin;
     w->blame = PROBE_BLAME_LOCAL_LINK;
-    probe_gossip_next_version(&s.p[origin].news, w);
+    probe_gossip_next_version(&s.p[origin].gossip, w);
 }
 
 static void result_take(struct run *r)
 {
     for (int p = 0; p < s.procs; p++) {
         const struct proc *x = &s.p[p];
-        const struct probe_report *w = probe_gossip_find(&x->news, &s.word[0].subject);
+        const struct probe_report *w = probe_gossip_find(&x->gossip, &s.word[0].subject);
 
-        if (!w || memcmp(w, &s.word[s.final], sizeof(*w)) != 0 || x->news.count != 1) {
+        if (!w || memcmp(w, &s.word[s.final], sizeof(*w)) != 0 || x->gossip.count != 1) {
             bench_die("process %d of %d does not end with the last word", p, s.procs);
         }
         r->heard = x->heard_at > r->heard ? x->heard_at : r->heard;
         r->final = x->final_at > r->final ? x->final_at : r->final;
         r->sent_max = x->sent > r->sent_max ? x->sent : r->sent_max;
-        r->suppressed += x->news.known + x->news.stale;
+        r->suppressed += x->gossip.known + x->gossip.stale;
     }
-    r->news = s.news;
+    r->reports = s.reports;
     r->repeated = s.repeated;
     r->oks = s.oks;
     r->registry = s.registry;
@@ -487,7 +487,7 @@ static void job_print(const struct job *job, unsigned seeds)
         heard[i] = r.heard;
         final[i] = r.final;
         whole[i] = calm.final;
-        sent[i] = r.news + r.repeated + r.oks;
+        sent[i] = r.reports + r.repeated + r.oks;
         lost += r.lost;
         most.bound = r.bound > most.bound ? r.bound : most.bound;
         most.repeated = r.repeated > most.repeated ? r.repeated : most.repeated;
@@ -515,7 +515,7 @@ static void job_print(const struct job *job, unsigned seeds)
            (unsigned long long)lost);
 }
 
-int bench_news_run(unsigned seeds)
+int bench_gossip_run(unsigned seeds)
 {
     printf(
         "{\"seeds\": %u, \"latency_us\": [%llu, %llu], \"registry_us\": [%llu, %llu], \"loss_percent\": %.1f, "

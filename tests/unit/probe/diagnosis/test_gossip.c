@@ -1,6 +1,6 @@
 /* What the processes of a job tell each other about its NICs (docs/diagnosis.md): two processes,
  * one connection. */
-#include "tests/unit/news_world.h"
+#include "tests/unit/gossip_world.h"
 
 START_TEST(a_word_reaches_the_peer_once)
 {
@@ -255,5 +255,5 @@ static void add(TCase *t)
 
 int main(void)
 {
-    return suite_run("news", 120, NULL, teardown, add);
+    return suite_run("gossip", 120, NULL, teardown, add);
 }

@@ -43,5 +43,14 @@ for doc in README.md CONTRIBUTING.md NEWS.md SECURITY.md docs/*.md docs/*/*.md t
         ok $? "$doc names $to, which is not there"
     done
 done
+# The map of the sources: the files that it names are there, by their folder where it says one; what happens when a port goes
+# down is at most eight steps, each of which names a file.
+map=docs/architecture.md
+for to in $(grep -o '`[a-z0-9_/]*\.[ch]`' $map | tr -d '`' | sort -u); do
+    git ls-files plugin topo | grep -q "\(^\|/\)$to$"
+    ok $? "$map names $to, which is not there"
+done
+steps=$(sed -n '/^## A port that goes down/,/^The same between/p' $map | awk '/^[0-9]+\. /{n++} n && /`[a-z0-9_\/]*\.[ch]`/{f[n] = 1} END {for (i = 1; i <= n; i++) if (!f[i]) bad = 1; print n + 0, bad + 0}')
+case $steps in [1-8]" 0") ok 0 ;; *) ok 1 "$map: steps of a port that goes down, and whether one names no file: $steps" ;; esac
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -464,7 +464,7 @@ static int conns_list(struct r2_inst *inst)
     return (int)n;
 }
 
-/* Of BALANCE_ONE, what the plan follows now: as ib_send_replan() makes it of link.weight. */
+/* Of BALANCE_ONE, what the plan follows now: as ib_send_replan() makes it of conn->weight. */
 static void weights_now(const struct r2_comm *c, const struct balance_conn *conn,
                         const uint8_t *first, uint32_t now[BALANCE_PLAN_PATHS])
 {

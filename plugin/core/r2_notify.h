@@ -74,11 +74,11 @@ struct r2_subscriber {
     /* A peer's NICs take what is sent, and its process answers nothing. Gate held of a connection
      * to it. */
     void (*on_peer_silent)(struct r2_inst *inst, struct r2_peer *peer);
-    /* The peer of @pair says what has moved over its NIC. No gate held. */
+    /* The peer of @pair has reported what moved over its NIC. No gate held. */
     void (*on_load)(struct r2_pair *pair, const struct probe_load *there);
     /* The watchdog takes a turn: probes have been read. @tick: ns between two checks of the
      * connections, one of which follows; 0: none does. Who waits for an answer to come soon sets
-     * inst->watch.asked. */
+     * inst->watch.probing. */
     void (*on_watch)(struct r2_inst *inst, uint64_t now, uint64_t tick);
     /* A health report that is new here; @who sent it, NULL for SELF. */
     void (*on_report)(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,

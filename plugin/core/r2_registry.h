@@ -1,7 +1,7 @@
 /*
  * What an instance has: its connections and the peers at their other ends; and how a connection or
- * the service thread gets its turn. Nothing blocks but for
- * inst->lock, which is held for a few instructions.
+ * the service thread gets its turn. Nothing blocks but for inst->lock, which is held for a few
+ * instructions.
  */
 #ifndef R2_REGISTRY_H
 #define R2_REGISTRY_H

@@ -6,6 +6,9 @@
  * Guarded by the connection's gate. fo_fault() may be called on NCCL's thread (from the transport's
  * error branch); everything that talks to the peer happens in fo_step() and the fo_on_* functions,
  * on the service thread. Nothing blocks.
+ *
+ * fo_engine.c has states and faults, fo_settle.c what is sent and settled step by step, fo_on.c the
+ * peer's records, fo_live.c what a dead incarnation may still bring.
  */
 #ifndef FO_ENGINE_H
 #define FO_ENGINE_H
@@ -106,7 +109,7 @@ struct fo_conn {
     uint64_t switches;
 };
 
-/* @fc was zeroed; link, halves, workers, ops, numbers and label are set. Fills the connection's
+/* @fc was zeroed; conn, halves, workers, ops, numbers and label are set. Fills the connection's
  * sink. Allocates; -1 when out of memory. */
 int fo_conn_init(struct fo_conn *fc);
 void fo_conn_free(struct fo_conn *fc);
@@ -125,7 +128,7 @@ uint64_t fo_got_through(const struct fo_conn *fc);
 /* Since when (ns) there was no path, or only incarnations on which nothing has got through; 0: not
  * so. */
 uint64_t fo_no_progress_since(const struct fo_conn *fc);
-/* The next incarnation of (p) begins: link->path[p] is the new one already, with its number. The
+/* The next incarnation of (p) begins: conn->path[p] is the new one already, with its number. The
  * only place where a state starts again. */
 void fo_incarnation_begin(struct fo_conn *fc, int p);
 
@@ -136,8 +139,9 @@ void fo_incarnation_superseded(struct fo_conn *fc, int p);
 /* All paths are up or never will be: fewer than NCCL_R2_MIN_NICS end the connection. */
 void fo_check_paths(struct fo_conn *fc);
 
-/* A fault was seen or announced. The first one wins; later ones of the same incarnation are
- * ignored. Any thread that holds the gate. */
+/* A fault was seen or announced: the incarnation goes DOWN and out of conn->up, S's plan is made
+ * anew, the fence begins, and a step follows, in which the peer is notified. The first fault wins;
+ * later ones of the same incarnation are ignored. Any thread that holds the gate. */
 void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info);
 
 /* Does what can be done; returns the time (ns) of the next step, UINT64_MAX for none. */
@@ -164,7 +168,7 @@ void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen);
  */
 int fo_rehearse(struct fo_conn *fc, uint32_t paths);
 
-/* Our NIC @nic is not usable any more. */
+/* Our NIC @nic is not usable any more: @fault at each path over it. */
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
 
 /*

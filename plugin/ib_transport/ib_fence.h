@@ -37,7 +37,7 @@ struct ib_fence {
     uint64_t retry_at; /* gate: soft: next try to make it hard */
     uint64_t retry_ns; /* gate: soft: time between two tries */
     void *half;        /* the ib_send or ib_recv, for drain */
-    int (*drain)(void *half, int p); /* polls what is there; -1: failed. Markers: path->marks */
+    int (*drain)(void *half, int p); /* polls what is there; -1: failed. Markers: path->marker */
     void (*notify)(void *arg); /* the job has finished: somebody should step. Service thread */
     void *notify_arg;
     _Atomic int job_rc;   /* -1 pending, else errno of modify_qp; release by the worker, acquire by

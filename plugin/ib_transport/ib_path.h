@@ -1,7 +1,7 @@
 /*
  * A path: one RC queue pair of a connection, from one local port to one remote port, in one
- * incarnation (protocol section 2). And the link: the paths of one connection with what its sender
- * or receiver half needs to know of its surroundings.
+ * incarnation (protocol section 2). And struct ib_conn: the paths of one connection with what its
+ * sender or receiver half needs to know of its surroundings.
  *
  * Everything here is guarded by the connection's gate, except the *_job functions, which run on the
  * device's worker and own the QP objects of a path that is being built, fenced or destroyed (the
@@ -97,7 +97,7 @@ struct ib_path {
     struct {
         struct ib_ring *ring;       /* S: the ring of this path in our memory; with @ar copies of
                                        our size records behind it */
-        struct ibv_mr *ring_mr;     /* S: the ring. R: the staging ring, shared by all paths */
+        struct ibv_mr *ring_mr;     /* S: the ring. R: ctl_src, shared by all paths */
         struct ib_records *records; /* R: size records, written by the peer; NULL without @ar */
         struct ibv_mr *records_mr;  /* R */
         uint64_t peer_ring;         /* address of the peer's ring; S: of its size records */
@@ -156,7 +156,7 @@ struct ib_conn;
  */
 struct ib_sink {
     void *arg;
-    /* @p cannot be used any more. The callee clears link->up and never destroys anything from
+    /* @p cannot be used any more. The callee clears conn->up and never destroys anything from
      * within. */
     void (*path_fault)(void *arg, int p, const struct ib_fault_info *info);
     /* the peer breaks the protocol in a way no path change can mend */
@@ -313,7 +313,7 @@ struct ib_path_addr {
 /*
  * Building. Run on the device's worker; each returns 0 or a positive errno; on failure the path
  * holds whatever was made and is destroyed with ib_path_destroy(). @sender chooses queue depths; a
- * receiver's link has its staging ring.
+ * receiver has its ctl_src.
  */
 int ib_path_create(struct ib_conn *l, struct ib_path *p, int sender, uint32_t psn);
 int ib_path_connect(struct ib_conn *l, struct ib_path *p,
@@ -325,7 +325,7 @@ void ib_path_addr_get(struct ib_conn *l, const struct ib_path *p, struct ib_path
 /*
  * Destroys what the path holds. Where the queue pair cannot be destroyed, and the device is there,
  * what the NIC may still read or write stays registered and in its place for ever: it is counted
- * (ib_nics.kept) and said. Worker, or nobody else has the link; may block in the driver.
+ * (ib_nics.kept) and said. Worker, or nobody else has @l; may block in the driver.
  */
 void ib_path_destroy(struct ib_conn *l, struct ib_path *p);
 

@@ -2,6 +2,9 @@
  * The receiver's half of a connection: CTS, arrivals into the ledger, acknowledgement (protocol P3,
  * P5-P11, P14).
  *
+ * ib_recv.c has receives, arrivals and their done; ib_recv_ctl.c what is written to S;
+ * ib_quarantine.c what holds a done back.
+ *
  * All functions are called with the connection's gate held and never block. The data path takes no
  * lock, allocates nothing, makes no system call and logs nothing on success.
  */
@@ -201,7 +204,7 @@ void ib_recv_quarantine_end(struct ib_recv *rx, int p);
 int ib_recv_quarantine_gpu(struct ib_recv *rx, int p);
 int ib_recv_quarantine_gpu_only(struct ib_recv *rx, int p);
 
-/* Chooses the path of CTS and acks anew from link->up; the paths may be others. */
+/* Chooses the path of CTS and acks anew from conn->up; the paths may be others. */
 void ib_recv_replan(struct ib_recv *rx);
 
 #endif

@@ -2,6 +2,10 @@
  * The sender's half of a connection: CTS matching, cut, posting, completions, acknowledgement
  * (protocol P1, P2, P4, P8, P10, P12-P14).
  *
+ * ib_send.c has a message's way from start to done; ib_send_cts.c what R writes here, ib_send_wc.c
+ * completions, ib_send_plan.c the paths, ib_send_stage.c staging memory, and ib_retransmit.c what
+ * is done when an incarnation of a path is over.
+ *
  * All functions are called with the connection's gate held and never block. The data path takes no
  * lock, allocates nothing, makes no system call and logs nothing on success.
  */
@@ -189,11 +193,11 @@ int ib_send_unpost(struct ib_send *tx, int p, uint32_t inc);
 /*
  * The paths that the plan is of: those of the primary NIC pair while it is usable, else all usable
  * ones, or only those of the first NIC pair that is (NCCL_R2_BALANCE=off); all usable ones from the
- * beginning with NCCL_R2_SPREAD or link->wide. Pure.
+ * beginning with NCCL_R2_SPREAD or conn->wide. Pure.
  */
 uint32_t ib_send_plan_paths(const struct ib_conn *l);
 
-/* Rebuilds the plan of these paths, by link->weight. */
+/* Rebuilds the plan of these paths, by conn->weight. */
 void ib_send_replan(struct ib_send *tx);
 
 /* Whether each of the latest receives that R has announced is registered at R's end of some path of

@@ -10,10 +10,11 @@
 
 /* Allocates what it keeps of the NICs. -1: out of memory. Freed with the instance. */
 int r2_port_monitor_open(struct r2_inst *inst);
-void r2_port_monitor_fact(void *inst,
-                          const struct ib_fact *fact); /* a device event, or what a check found */
-uint64_t r2_port_monitor_step(
-    struct r2_inst *inst,
-    uint64_t now); /* looks at the ports every NCCL_R2_LOOK; returns the next time */
+/* A device event, or what a check found. A NIC that is lost: its paths go down at every connection
+ * (fo_on_nic_down), every peer is to be notified, and then on_nic is announced. One that is back
+ * goes to r2_probation.h first. */
+void r2_port_monitor_fact(void *inst, const struct ib_fact *fact);
+/* Checks the ports every NCCL_R2_LOOK, on the workers; returns the next time (ns). */
+uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now);
 
 #endif

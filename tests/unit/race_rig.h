@@ -354,6 +354,11 @@ static inline int sends_done(struct rig *r)
     return r->side[0].head == r->side[0].tail;
 }
 
+static inline int somebody_failed(struct rig *r)
+{
+    return r->side[0].status != R2_OK || r->side[1].status != R2_OK;
+}
+
 static uint64_t want_acked;
 static inline int acked_so_far(struct rig *r)
 {

@@ -127,13 +127,13 @@ full word-ack-flush failover - NM=2 W=2 CUT=1 FLUSH WORD
 large word-two-faults failover - NP=3 F=2 NM=2 W=1 SOFT_R WORD
 fails no-receiver-fence failover ghost_write NO_RECV_FENCE
 fails no-markers failover ghost_write NO_MARKERS
-fails no-close-of-life failover ghost_write NO_CLOSE_LIFE
+fails no-close-of-incarnation failover ghost_write NO_CLOSE_INC
 fails no-ledger failover ghost_write NO_LEDGER
-fails no-replay-by-life failover ghost_write NO_REPLAY_LIFE
-fails replay-of-fenced-lives failover ghost_write NO_REPLAY_LIFE_IF_FENCED NP=3 F=2
-fails second-completion-of-open-life failover duplicate_completion NO_CLOSE_LIFE LET_GHOSTS
+fails no-retransmit-by-incarnation failover ghost_write NO_RETRANSMIT_INC
+fails retransmit-of-fenced-incarnations failover ghost_write NO_RETRANSMIT_INC_IF_FENCED NP=3 F=2
+fails second-completion-of-open-incarnation failover duplicate_completion NO_CLOSE_INC LET_GHOSTS
 fails second-completion-of-known-part failover duplicate_completion NO_LEDGER LET_GHOSTS
-fails second-completion-of-live-part failover duplicate_completion NO_REPLAY_LIFE LET_GHOSTS
+fails second-completion-of-live-part failover duplicate_completion NO_RETRANSMIT_INC LET_GHOSTS
 fails no-sender-fence failover end NO_SEND_FENCE SOFT_R
 fails no-sender-fence-of-ring failover end NO_SEND_FENCE NL=3 RINGS=1
 fails no-sender-fence-of-word failover end NO_SEND_FENCE NL=3 RINGS=2
@@ -149,7 +149,7 @@ fails no-sender-hold failover changed_source NO_SENDER_HOLD SOFT_R SOFT_S ACCOUN
 fails no-sender-hold-of-soft-receiver failover changed_source NO_SENDER_HOLD_SOFT SOFT_R SOFT_S ACCOUNT
 fails no-sender-hold-of-pairs failover changed_source NO_SENDER_HOLD_SOFT SOFT_R SOFT_S ACCOUNT ADAPTIVE=3
 fails no-own-requests failover changed_source NO_OWN_REQUESTS SOFT_R SOFT_S ACCOUNT
-fails no-full-life failover ghost_write NO_FULL_LIFE NL=3
+fails no-full-incarnation failover ghost_write NO_FULL_INC NL=3
 fails no-new-queue-pair failover ghost_write NO_NEW_QP NL=3
 fails no-settled failover end NO_SETTLED NL=3
 fails no-open-up failover ghost_write NO_OPEN_UP NL=3
@@ -168,7 +168,7 @@ fails no-bound-on-linger close end NO_LINGER_BOUND
 fails no-ledger-in-bye close false_success NO_BYE_LEDGER
 fails no-second-look nic end NO_LOOK_AGAIN
 fails no-generation nic false_failover NO_GENERATION
-fails no-life-of-half-a-pair failover ghost_write NO_PAIR_LIVE ADAPTIVE=3
+fails no-live-half-of-a-pair failover ghost_write NO_PAIR_LIVE ADAPTIVE=3
 fails no-order-of-pairs failover unwritten NO_PAIR_ORDER ADAPTIVE=3
 fails pair-on-two-paths failover unwritten NO_ONE_QP ADAPTIVE=3 F=0
 fails too-few-records failover overwritten NM=3 W=2 RQ=2 RESERVE=1 SLOTS=1 COPIES=2 ADAPTIVE=3
@@ -184,7 +184,7 @@ fails second-completion-of-unread failover duplicate_completion NO_UNREAD LET_GH
 fails no-limit-of-reads failover end NO_READ_LIMIT FLUSH READ_FAULT
 fails no-hold-of-pcie failover ghost_write NO_HOLD_PCIE FLUSH F=0 FD=1
 fails no-hold-of-pcie-half-a-pair failover ghost_write NO_HOLD_PCIE GPU ADAPTIVE=3
-fails no-wait-for-quiet failover replayed NO_DRAIN_WAIT NL=3 DRAIN F=0
+fails no-wait-for-quiet failover retransmitted NO_DRAIN_WAIT NL=3 DRAIN F=0
 fails last-path-drained failover end NO_DRAIN_LAST NL=3 DRAIN
 fails no-return-of-drained failover end NO_DRAIN_RETURN NL=3 DRAIN
 fails no-return-instead-of-silence failover end NO_DRAIN_SPARE NL=3 DRAIN WATCH
@@ -197,9 +197,9 @@ fails no-live-parts failover ghost_write NO_LIVE_PARTS SOFT_R WORD
 fails no-live-parts-of-pairs failover ghost_write NO_LIVE_PARTS ADAPTIVE=3 SOFT_R WORD
 fails live-parts-less-half-a-pair failover ghost_write NO_LIVE_PAIR ADAPTIVE=3 SOFT_R WORD
 fails no-live-parts-of-gpu failover ghost_write NO_LIVE_PARTS FLUSH F=0 FD=1 WORD
-fails live-parts-after-replay failover ghost_write NO_LIVE_FROZEN SOFT_R WORD
+fails live-parts-after-retransmit failover ghost_write NO_LIVE_FROZEN SOFT_R WORD
 fails live-parts-less-present-ledger failover ghost_write NO_LIVE_LEDGER SOFT_R WORD
-fails reach-replay failover it_happens REACH_REPLAY
+fails reach-retransmit failover it_happens REACH_RETRANSMIT
 fails reach-overlap failover it_happens REACH_OVERLAP NP=3 F=2
 fails reach-return failover it_happens REACH_RETURN NL=3
 fails reach-death-behind-a-way failover it_happens REACH_DEATH NL=3 FD=1 WAYS

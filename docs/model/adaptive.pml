@@ -12,7 +12,7 @@ int tail[NL], tailNic[NL], cq[NL];
 #define HEAD(x) (((x) & 15) - 1)
 byte slot[NL * SLOTS];  /* R's memory: part q as q + 1; 0: cleared */
 byte wrote[NL], took[NL];
-/* P33: both ends count the records of a life from 0. */
+/* P33: both ends count the records of an incarnation from 0. */
 #ifdef NO_RECORD_RESTART
 #define RESTART(l) skip
 #define FIRST_RECORD(l) ; took[l] = took[PREV(l)]
@@ -74,9 +74,9 @@ inline push(x, q)
     x = x | ((q) + 1) << idx
 }
 #ifdef NO_ONE_QP
-#define RECORD_LIFE(l) (sSt[1 - (l)] == UP -> 1 - (l) : (l))
+#define RECORD_INC(l) (sSt[1 - (l)] == UP -> 1 - (l) : (l))
 #else
-#define RECORD_LIFE(l) (l)
+#define RECORD_INC(l) (l)
 #endif
 inline post_data(q, l)
 {
@@ -95,7 +95,7 @@ inline post_record(q, l)
         idx = 0
     fi
 }
-/* The driver takes the data and refuses the record: the part is live, S's life is over. */
+/* The driver takes the data and refuses the record: the part is live, S's incarnation is over. */
 inline post_half(q, l)
 {
     STOPS_BEFORE(l)
@@ -175,7 +175,7 @@ inline land_or_spoil(x, l)
 #endif
     fi
 }
-/* R polls: counted is what comes with its own record; what does not ends the life (P9). */
+/* R polls: counted is what comes with its own record; what does not ends the incarnation (P9). */
 inline r_poll_records(l)
 {
     parts = 0;

@@ -62,7 +62,7 @@ inline failure()
 active proctype R()
 {
     do
-    /* replays over other paths are part of this step */
+    /* retransmissions over other paths are part of this step */
     :: d_step { !has && !rClosed && !sClosed && !killed -> has = 1; ack = !pathDown }
     :: d_step { !rClosed && has -> rClosed = 1 }
     :: d_step { !rClosed && !has -> rClosed = 1; rAbort = 1 }

@@ -1,6 +1,6 @@
 /*
  * P4: one message of UNITS units, cut in two, over two paths of which one breaks. R counts parts; when both are there, every unit must
- * have been written. The first cut is any, and a replay keeps it (NO_FROZEN_CUT: is cut anew).
+ * have been written. The first cut is any, and a retransmission keeps it (NO_FROZEN_CUT: is cut anew).
  */
 #ifndef UNITS
 #define UNITS 4

@@ -1,7 +1,7 @@
 /*
  * Drain (P24; docs/control.md): path 0 is taken out of use while it is healthy. The administrator's word reaches the two ends at any
  * time, in either order, and so may the word that takes it back. Parts and control writes go where they went: over any path that is up, a
- * drained one as well. New is that S ends a life without a fault, and that an end refuses a path that would return. Without DRAIN nothing
+ * drained one as well. New is that S ends an incarnation without a fault, and that an end refuses a path that would return. Without DRAIN nothing
  * of this exists.
  */
 #ifdef DRAIN
@@ -17,7 +17,7 @@ bool drainEnd[NL];      /* S ended it as drained */
 #else
 #define ELSEWHERE(st) (st[1] == UP)
 #endif
-/* S ends a drained life when nothing is under way on it that it knows of, and work can go elsewhere. */
+/* S ends a drained incarnation when nothing is under way on it that it knows of, and work can go elsewhere. */
 #ifdef NO_DRAIN_LAST
 #define DRAIN_ENDS(l) (sSt[l] == UP && DRAINED(l) && DRAIN_QUIET(l))
 #else

@@ -1,11 +1,11 @@
 /*
- * The failover protocol on one connection: sender S, receiver R, the lives of its paths. README.md has the bounds, what is left out and
+ * The failover protocol on one connection: sender S, receiver R, the incarnations of its paths. README.md has the bounds, what is left out and
  * what was checked; P... are the rules of docs/protocol.md.
  *
- * A life has a process of its own, with every step that can happen to it: in the fabric, at R's NIC, at R, at S, between the two.
+ * An incarnation has a process of its own, with every step that can happen to it: in the fabric, at R's NIC, at R, at S, between the two.
  * Control records are facts: once an end may say something, the other may hear it at any later time, in any order, or again.
  * That is loss, repetition, lateness and reordering at once. What a record says of its sender is read off the sender's state, because
- * states only grow; the ledger in FENCED is the one of the moment at which R closed the life.
+ * states only grow; the ledger in FENCED is the one of the moment at which R closed the incarnation.
  *
  * NCCL's calls happen as soon as they can: the soonest reuse of a buffer is the worst case (with LAZY: at any later time).
  */
@@ -27,7 +27,7 @@ inline place(q)
     written = written | BIT(q)
 #endif
 }
-/* A part of life l reaches memory. Its completion follows, unless the life is closed. */
+/* A part of incarnation l reaches memory. Its completion follows, unless the incarnation is closed. */
 inline land(q, l)
 {
 #ifndef GPU /* data has a way of its own there */
@@ -81,7 +81,7 @@ inline accept(q, l)
 }
 
 #ifdef WAYS
-/* With all lives of path l, those that its ways broke before as well. */
+/* With all incarnations of path l, those that its ways broke before as well. */
 inline nic_dies(l)
 {
     idx = l;
@@ -98,7 +98,7 @@ inline nic_dies(l)
 #define AT_REST(l) (((rSt[l] == sSt[l] && (sSt[l] == UP || sSt[l] == NONE)) || (ENDED(l) && S_FENCED(l) && sSettled[l] && !S_SOFT(l)) || \
                      (IS_NEXT(l) && (ENDED(l) || REFUSED(l)) && sSt[l] == NONE && !S_MAY_OPEN(l))) && !fab[l] && !nic[l] && !mem[l] && REST_QUIET(l))
 
-proctype Life(byte l)
+proctype Incarnation(byte l)
 {
     MASK todo;
     byte where, pick; /* temporaries, 0 between steps */
@@ -202,8 +202,8 @@ proctype Life(byte l)
        }
 #endif
 #ifndef NO_TELL
-#define on_any_life(q) (own[q] >= ON(0) && !(sLed & BIT(q)))
-#define S_WAITS ANY_PART(on_any_life)
+#define on_any_inc(q) (own[q] >= ON(0) && !(sLed & BIT(q)))
+#define S_WAITS ANY_PART(on_any_inc)
     :: d_step { rSt[l] == UP && !broke[l] && sack < acked && ackFab[l] < acked && S_WAITS -> write_ack(l) }
 #endif
 #endif
@@ -308,7 +308,7 @@ proctype Life(byte l)
     :: d_step { rSoft[l] && !stopped[l] && OVER(sSt[l]) -> stopped[l] = 1 }
 #endif
 #ifdef WORD
-    /* S says what the life may still bring: nothing else is held any more (P35) */
+    /* S says what the incarnation may still bring: nothing else is held any more (P35) */
     :: atomic {
         rSt[l] == FENCED && OVER(sSt[l]) && IS_NEEDLESS(l) ->
         d_step { r_word(l) }
@@ -339,8 +339,8 @@ proctype Life(byte l)
         s_progress(todo, where, pick)
        }
     :: d_step { sSettled[l] && rSt[l] == FENCED && !rSettled[l] -> rSettled[l] = 1 }
-#ifdef NO_FULL_LIFE
-    :: atomic { /* FENCED of the life before, taken for this one */
+#ifdef NO_FULL_INC
+    :: atomic { /* FENCED of the incarnation before, taken for this one */
         IS_NEXT(l) && sSt[l] == UP ->
         d_step { s_close(l); s_take_up(l, snap[PREV(l)]) }
         s_progress(todo, where, pick)
@@ -348,7 +348,7 @@ proctype Life(byte l)
 #endif
 
 #if NL > NP
-    /* a new life of the path (P23, P24): OPEN, OPEN_OK, OPEN_UP. Either end may give it up */
+    /* a new incarnation of the path (P23, P24): OPEN, OPEN_OK, OPEN_UP. Either end may give it up */
     :: d_step { IS_NEXT(l) && rSt[l] == NONE && !R_GONE && R_MAY_OPEN(l) && R_TAKES_BACK(l) -> rSt[l] = OPENING FIRST_RECORD(l) BORN(l) }
     :: d_step { IS_NEXT(l) && sSt[l] == NONE && rSt[l] != NONE && S_MAY_OPEN(l) -> sSettled[PREV(l)] = 1; sSt[l] = OPENING CLEAR_RING(l) }
     :: atomic {
@@ -429,15 +429,15 @@ init
 #ifdef GIVE_UP
         run Ends();
 #endif
-        run Life(0);
+        run Incarnation(0);
 #if NL > 1
-        run Life(1);
+        run Incarnation(1);
 #endif
 #if NL > 2
-        run Life(2);
+        run Incarnation(2);
 #endif
 #if NL > 3
-        run Life(3)
+        run Incarnation(3)
 #endif
     }
 }

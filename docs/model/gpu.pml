@@ -21,7 +21,7 @@ bool readless[NL];      /* R's NIC reads no more, and does all the rest */
 #define NO_READS(l) LOST(l)
 #endif
 #else
-MASK came[NL];          /* in the ledger through this life */
+MASK came[NL];          /* in the ledger through this incarnation */
 #endif
 
 /* P34: the read goes through the NIC that brought the part. */
@@ -34,7 +34,7 @@ MASK came[NL];          /* in the ledger through this life */
 #if defined(READ_FAULT) && !defined(NO_READ_LIMIT)
 #define READS_STAY_AWAY(l) (readless[l] && unread[l])
 #endif
-/* ... what is not read when the life is closed was never there. */
+/* ... what is not read when the incarnation is closed was never there. */
 #ifdef NO_UNREAD
 #define DROP_UNREAD(l) skip
 #define MAY_COUNT(l) 1
@@ -61,7 +61,7 @@ MASK came[NL];          /* in the ledger through this life */
 #endif
 #endif
 
-/* P17: what is open when a life is closed waits until what its NIC has sent on its way is there. */
+/* P17: what is open when an incarnation is closed waits until what its NIC has sent on its way is there. */
 inline hold_gpu(l)
 {
 #ifndef NO_HOLD_PCIE
@@ -113,7 +113,7 @@ inline hold_gpu(l)
 #define IS_WRITTEN(mask) skip
 #endif
 
-/* What is at rest besides, lost besides, forgotten besides with a life. */
+/* What is at rest besides, lost besides, forgotten besides with an incarnation. */
 #define REST_QUIET(l) (!PAIRS_IN_FABRIC(l) && !RECORDS_IN_NIC(l) && !RECORDS_POLLABLE(l) && !IN_PCIE(l) && REST_IN_PCIE(l))
 #if FD > 0 && (ADAPTIVE || defined(GPU))
 #define LOSES_MORE(l) (!lost[l] || IN_PCIE(l) || RECORDS_IN_NIC(l) || RECORDS_POLLABLE(l))
@@ -141,7 +141,7 @@ inline after_close(l)
 #ifdef GPU
     hold_gpu(l);
 #endif
-#if ADAPTIVE && !defined(NO_CLOSE_LIFE)
+#if ADAPTIVE && !defined(NO_CLOSE_INC)
     wrote[l] = 0;
     RESTART(l);
     idx = 0;

@@ -1,5 +1,5 @@
 /*
- * A NIC of R's under several connections (P29): its generation, NIC_DOWN, and lives that end and return one by one. Data is not in this
+ * A NIC of R's under several connections (P29): its generation, NIC_DOWN, and incarnations that end and return one by one. Data is not in this
  * model; what connections share is the verdict. S's NIC is the mirror image. Records are facts, as in failover.pml.
  */
 #ifndef NC
@@ -8,7 +8,7 @@
 #ifndef FAULTS
 #define FAULTS 2        /* times that the NIC goes down */
 #endif
-#define LIVES (FAULTS + 2)
+#define INCS (FAULTS + 2)
 hidden byte false_failover, tmp;
 
 bool nicUp = 1;
@@ -20,17 +20,17 @@ byte faults = FAULTS;
 #define OVER 2          /* down, fenced, and so on: one step here */
 
 typedef End {
-    byte life;          /* the present one */
+    byte inc;           /* the present one */
     byte st;
     byte gen            /* R: of the NIC when the queue pair was made; S: what OPEN said */
 }
 End r[NC], s[NC];
 byte deadGen;           /* S's process: the largest generation heard in NIC_DOWN */
-byte rGen[NC * LIVES];  /* what OPEN of a life says: it may come late */
+byte rGen[NC * INCS];   /* what OPEN of an incarnation says: it may come late */
 
-#define AT(c, l) ((c) * LIVES + (l))
+#define AT(c, l) ((c) * INCS + (l))
 
-/* A life that stands at last is looked at once more: what happened while it was built was told to nobody. */
+/* An incarnation that stands at last is looked at once more: what happened while it was built was told to nobody. */
 #ifdef NO_LOOK_AGAIN
 #define R_STANDS(c) UP
 #define S_STANDS(c) UP
@@ -66,7 +66,7 @@ inline nic_down(g)
     :: tmp < NC ->
         if
         :: s[tmp].st == UP && BEFORE(tmp, g) ->
-            assert(false_failover || rGen[AT(tmp, s[tmp].life)] < g);
+            assert(false_failover || rGen[AT(tmp, s[tmp].inc)] < g);
             s[tmp].st = OVER
         :: else
         fi;
@@ -91,31 +91,31 @@ proctype Nic()
     od
 }
 
-/* One connection's life over it. */
+/* One connection's incarnation over it. */
 proctype Connection(byte c)
 {
     do
-    /* DOWN of the present life; an end that builds it gives it up */
-    :: d_step { r[c].life == s[c].life && r[c].st == OVER && s[c].st != OVER -> s[c].st = OVER }
-    :: d_step { r[c].life == s[c].life && s[c].st == OVER && r[c].st != OVER -> r[c].st = OVER }
-    /* the other end has never begun it: R that ends a life before S knows of it has nothing to ask */
+    /* DOWN of the present incarnation; an end that builds it gives it up */
+    :: d_step { r[c].inc == s[c].inc && r[c].st == OVER && s[c].st != OVER -> s[c].st = OVER }
+    :: d_step { r[c].inc == s[c].inc && s[c].st == OVER && r[c].st != OVER -> r[c].st = OVER }
+    /* the other end has never begun it: R that ends an incarnation before S knows of it has nothing to ask */
     :: d_step {
-        r[c].st == OVER && nicUp && r[c].life + 1 < LIVES && (s[c].life < r[c].life || s[c].st == OVER) ->
-        r[c].life++;
+        r[c].st == OVER && nicUp && r[c].inc + 1 < INCS && (s[c].inc < r[c].inc || s[c].st == OVER) ->
+        r[c].inc++;
         r[c].st = OPENING;
         r[c].gen = gen;
-        rGen[AT(c, r[c].life)] = gen
+        rGen[AT(c, r[c].inc)] = gen
        }
     :: d_step {
-        s[c].life < r[c].life && s[c].st == OVER ->
-        s[c].life = r[c].life;
+        s[c].inc < r[c].inc && s[c].st == OVER ->
+        s[c].inc = r[c].inc;
         s[c].st = OPENING;
-        s[c].gen = rGen[AT(c, r[c].life)]
+        s[c].gen = rGen[AT(c, r[c].inc)]
        }
-    :: d_step { r[c].life == s[c].life && r[c].st == OPENING -> r[c].st = R_STANDS(c) }
-    :: d_step { r[c].life == s[c].life && s[c].st == OPENING && r[c].st == UP -> s[c].st = S_STANDS(c) }
+    :: d_step { r[c].inc == s[c].inc && r[c].st == OPENING -> r[c].st = R_STANDS(c) }
+    :: d_step { r[c].inc == s[c].inc && s[c].st == OPENING && r[c].st == UP -> s[c].st = S_STANDS(c) }
     /* an OPEN_UP that comes late */
-    :: d_step { r[c].life == s[c].life && s[c].st == OPENING && r[c].st == OVER -> s[c].st = S_STANDS(c) }
+    :: d_step { r[c].inc == s[c].inc && s[c].st == OPENING && r[c].st == OVER -> s[c].st = S_STANDS(c) }
     :: atomic { faults == 0 && AT_REST -> break }
     od
 }

@@ -1,4 +1,4 @@
-/* R: ledger, CTS and acknowledgements, the end of a life. Every inline is one step, or (progress) the rest of one. */
+/* R: ledger, CTS and acknowledgements, the end of an incarnation. Every inline is one step, or (progress) the rest of one. */
 
 /* S's fence lets nothing in any more: what is written after it is lost at once. */
 inline lost_if_fenced(l)
@@ -70,7 +70,7 @@ inline r_irecv()
     :: tmp < G ->
         cts[rpost] = NEW;
 #if defined(SOFT_R) && !defined(NO_HOLD) && !defined(NO_HOLD_LATER)
-        idx = 0; /* S may answer the CTS over a life that R has closed softly */
+        idx = 0; /* S may answer the CTS over an incarnation that R has closed softly */
         do
         :: idx < NL && rSoft[idx] && !stopped[idx] -> hold[idx] = hold[idx] | BIT(rpost); idx++
         :: idx < NL && !(rSoft[idx] && !stopped[idx]) -> idx++
@@ -85,7 +85,7 @@ inline r_irecv()
     tmp = 0
 }
 
-/* Messages whose CTS is to be written, and the lives it can go over. */
+/* Messages whose CTS is to be written, and the incarnations it can go over. */
 inline r_owes(todo, where)
 {
     idx = 0;
@@ -115,7 +115,7 @@ inline r_owes(todo, where)
     :: else
     fi
 }
-/* P14: more is complete than the largest value written on a life that is up. */
+/* P14: more is complete than the largest value written on an incarnation that is up. */
 inline r_owes_ack(todo)
 {
 #ifndef NO_LONE_ACK
@@ -163,7 +163,7 @@ inline r_progress(todo, where, pick)
     }
     do
     :: todo ->
-        any_life(where, pick);
+        any_inc(where, pick);
         d_step {
             lowest(todo, idx);
             write_cts(idx, pick);
@@ -176,7 +176,7 @@ inline r_progress(todo, where, pick)
     todo = 0;
     d_step { r_owes_ack(todo) }
     if
-    :: todo && where -> any_life(where, pick); d_step { write_ack(pick); pick = 0 }
+    :: todo && where -> any_inc(where, pick); d_step { write_ack(pick); pick = 0 }
     :: else
     fi;
     todo = 0;
@@ -195,7 +195,7 @@ inline r_take(mask)
     led = led | ((mask) & VALID)
 }
 
-/* Completions of life l: with P34 they are seen, and in the ledger when their read is back. */
+/* Completions of incarnation l: with P34 they are seen, and in the ledger when their read is back. */
 inline r_arrive(mask, l)
 {
 #ifdef FLUSH
@@ -218,7 +218,7 @@ inline r_poll(l)
 #endif
 }
 
-/* The life is over. Its CTS are owed again, its acknowledgements do not count (P11, P14). */
+/* The incarnation is over. Its CTS are owed again, its acknowledgements do not count (P11, P14). */
 inline r_down(l)
 {
     rSt[l] = DOWN;
@@ -236,7 +236,7 @@ inline r_down(l)
     idx = 0
 #endif
 }
-/* R closes the life: from here none of its completions enters the ledger, and that ledger is what FENCED says. */
+/* R closes the incarnation: from here none of its completions enters the ledger, and that ledger is what FENCED says. */
 inline r_close(l)
 {
     POLL_LAST(l);
@@ -271,7 +271,7 @@ inline r_word(l)
     SEEN_FREE(l)
 }
 #endif
-/* A life that never stood: nothing was posted on it. Should S think it stood, this is the ledger it gets. */
+/* An incarnation that never stood: nothing was posted on it. Should S think it stood, this is the ledger it gets. */
 inline r_never(l)
 {
     rSt[l] = FENCED;

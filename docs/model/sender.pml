@@ -31,7 +31,7 @@ inline s_isend(m)
 }
 #define STARTED(m) (own[2 * (m)] != IDLE)
 
-/* Posts part q. What is posted on a life that R has fenced hard arrives nowhere. */
+/* Posts part q. What is posted on an incarnation that R has fenced hard arrives nowhere. */
 inline post(q, l)
 {
     own[q] = ON(l);
@@ -40,7 +40,7 @@ inline post(q, l)
 #endif
 #if ADAPTIVE
     if
-    :: PAIR(q, l) -> post_data(q, l); post_record(q, RECORD_LIFE(l))
+    :: PAIR(q, l) -> post_data(q, l); post_record(q, RECORD_INC(l))
     :: !PAIR(q, l) && rSt[l] == FENCED && !R_SOFT(l) && !OPEN_AFTER_FENCE -> skip
     :: else -> fab[l] = fab[l] | BIT(q)
     fi
@@ -52,7 +52,7 @@ inline post(q, l)
 #endif
 }
 
-/* Lives that are up and have room for part q (P2). */
+/* Incarnations that are up and have room for part q (P2). */
 inline s_room(q, where)
 {
     where = 0;
@@ -121,7 +121,7 @@ inline s_progress(todo, where, pick)
         }
         if
         :: where ->
-            any_life(where, pick);
+            any_inc(where, pick);
 #if ADAPTIVE
             d_step { lowest(todo, tmp); where = tmp + 1; tmp = 0 }
             post_or_fail(where - 1, pick);
@@ -157,7 +157,7 @@ inline s_acked(v)
     od
 }
 
-/* The ledger in FENCED: what it has need not be posted; what it lacks and this life carried last is posted again (P21). */
+/* The ledger in FENCED: what it has need not be posted; what it lacks and this incarnation carried last is posted again (P21). */
 inline s_take_up(l, ledger)
 {
     tmp = 0;
@@ -180,7 +180,7 @@ inline s_take_up(l, ledger)
             assert(lost_data || !FULL(early, OF(idx)));
 #endif
 #ifdef DRAIN
-            assert(replayed || !drainEnd[l]);
+            assert(retransmitted || !drainEnd[l]);
 #endif
             SEEN_REPLAY;
             own[idx] = UNPOSTED
@@ -191,7 +191,7 @@ inline s_take_up(l, ledger)
     od;
     idx = 0;
     tmp = 0;
-#ifndef NO_FULL_LIFE
+#ifndef NO_FULL_INC
 #ifdef WORD
     live[l] = live[l] & ~snap[l];
 #endif
@@ -203,7 +203,7 @@ inline s_take_up(l, ledger)
 #endif
 }
 
-/* What R writes on this life is not looked at any more; S's work requests are accounted for, unless the fence is soft (P19). */
+/* What R writes on this incarnation is not looked at any more; S's work requests are accounted for, unless the fence is soft (P19). */
 inline s_close(l)
 {
     if

@@ -1,10 +1,10 @@
 /* Bounds, words and state of the model (failover.pml). */
 
 #ifndef NP
-#define NP 2            /* paths; their first lives are up at the start */
+#define NP 2            /* paths; their first incarnations are up at the start */
 #endif
 #ifndef NL
-#define NL NP           /* lives: life l is of path l % NP, the next one of that path is l + NP */
+#define NL NP           /* incarnations: incarnation l is of path l % NP, the next one of that path is l + NP */
 #endif
 #ifndef NM
 #define NM 2            /* messages */
@@ -28,7 +28,7 @@
 #define FS 0            /* faults in which S's NIC dies, with the control writes it has acknowledged */
 #endif
 #ifndef RQ
-#define RQ (2 * NM)     /* parts that a life may have outstanding (P2) ... */
+#define RQ (2 * NM)     /* parts that an incarnation may have outstanding (P2) ... */
 #endif
 #ifndef RESERVE
 #define RESERVE 0       /* ... of which only the oldest message may take so many */
@@ -40,7 +40,7 @@
 #define SMALL 0         /* ... but for these messages, bits: they are below the threshold */
 #endif
 #ifndef SLOTS
-#define SLOTS RQ        /* size records that R has room for, per life (P33) ... */
+#define SLOTS RQ        /* size records that R has room for, per incarnation (P33) ... */
 #endif
 #ifndef COPIES
 #define COPIES SLOTS    /* ... and S for its copies */
@@ -56,12 +56,12 @@
 /*
  * Further switches: SOFT_R, SOFT_S (that end's fence may be soft), ACCOUNT (S's work requests, P13), ONLY_S, ONLY_R (only that end sees
  * a fault by itself), WATCH (nobody does, but for the watchdogs), NIC_DELAY (R's NIC takes its time), FRESH (FENCED may have a later ledger),
- * LAZY (NCCL's calls come at any time), MERGED (an end fences in the step in which it goes DOWN), FIRST0 (the first CTS goes over life 0:
+ * LAZY (NCCL's calls come at any time), MERGED (an end fences in the step in which it goes DOWN), FIRST0 (the first CTS goes over incarnation 0:
  * the paths are alike). GPU (R's buffers are memory of a GPU, P17), FLUSH (and NCCL_R2_ACK=flush, P34), BAD_RECORD (a fault may be an
  * immediate without its size record), READ_FAULT (... or a NIC of R's that reads no more), DRAIN (path 0 is drained, P24), GIVE_UP (an end
- * without a path gives up, P22), ABORT (NCCL aborts at these ends at any time, P27), RINGS (bits: the lives of a path share 1 the ring at
- * S, 2 the word for acknowledgements, P12), WORD (what S says of a dead life may be heard, P35),
- * WAYS (the lives of a path go over one NIC, each by a way of its own: faults strike a life, deaths all lives of a path; FD or FS, not both). NO_...: a rule switched off; LET_GHOSTS: ghost writes are not looked at.
+ * without a path gives up, P22), ABORT (NCCL aborts at these ends at any time, P27), RINGS (bits: the incarnations of a path share 1 the ring at
+ * S, 2 the word for acknowledgements, P12), WORD (what S says of a dead incarnation may be heard, P35),
+ * WAYS (the incarnations of a path go over one NIC, each by a way of its own: faults strike an incarnation, deaths all incarnations of a path; FD or FS, not both). NO_...: a rule switched off; LET_GHOSTS: ghost writes are not looked at.
  */
 
 #if NM > 4
@@ -81,7 +81,7 @@
 #define HAS_NEXT(l) ((l) + NP < NL)
 #define NEXT(l) ((l) + NP)
 
-/* x for any life. */
+/* x for any incarnation. */
 #if NL > 3
 #define ANY(a, x) ((a[0] x) || (a[1] x) || (a[2] x) || (a[3] x))
 #elif NL > 2
@@ -105,16 +105,16 @@ hidden byte ghost_write = 1;
 hidden byte ghost_write;
 #endif
 hidden byte duplicate_completion, no_receive, wrong_message, lost_data, changed_source, it_happens;
-hidden byte unwritten, changed_record, overwritten, wrong_size, false_fault, replayed, false_success; /* adaptive.pml, gpu.pml, drain.pml, give_up.pml */
+hidden byte unwritten, changed_record, overwritten, wrong_size, false_fault, retransmitted, false_success; /* adaptive.pml, gpu.pml, drain.pml, give_up.pml */
 
-/* A life at one end. OPENING: R has said OPEN, S has said OPEN_OK. */
+/* An incarnation at one end. OPENING: R has said OPEN, S has said OPEN_OK. */
 #define NONE 0
 #define OPENING 1
 #define UP 2
 #define DOWN 3
 #define FENCED 4
 
-/* --- the network: what is where, per life --- */
+/* --- the network: what is where, per incarnation --- */
 MASK fab[NL];           /* posted by S, in the fabric */
 MASK nic[NL];           /* accepted and acknowledged by R's NIC, not in memory yet (where a configuration tells the two apart) */
 MASK mem[NL];           /* in memory, completion not polled */
@@ -162,8 +162,8 @@ byte rdone, rpost, acked;
 byte cts[NM];           /* of a message that is not complete: where its CTS is */
 #define IDLE 0          /* not posted; complete */
 #define NEW 1           /* posted, CTS not written yet */
-#define OWED 2          /* written on a life that is over (P11) */
-#define ON(l) (3 + (l)) /* written on life l; for a part: posted on life l */
+#define OWED 2          /* written on an incarnation that is over (P11) */
+#define ON(l) (3 + (l)) /* written on incarnation l; for a part: posted on incarnation l */
 byte told[NL];          /* last value of acked written there, as long as it is up */
 #ifdef WATCH
 bool lostCtl[NL];       /* a control write was lost: the one that asks for it stays unconfirmed */
@@ -176,7 +176,7 @@ bool stopped[NL];       /* S is known to post nothing there any more */
 #define R_SOFT(l) 0
 #endif
 #if defined(SOFT_R) || defined(GPU)
-byte hold[NL];          /* messages that are not reported done before the hold of this life ends (P17, P18) */
+byte hold[NL];          /* messages that are not reported done before the hold of this incarnation ends (P17, P18) */
 #define HELD(m) ANY(hold, & BIT(m))
 #else
 #define HELD(m) 0
@@ -190,7 +190,7 @@ byte own[NQ];           /* of a part: IDLE, or where its last post is */
 #define HAVE 2          /* acknowledged */
 MASK sLed;              /* parts that R is known to have */
 byte sack, seen;        /* largest acknowledgement heard; CTS taken */
-byte ring[NL];          /* CTS that lie in the ring of a life, not taken yet */
+byte ring[NL];          /* CTS that lie in the ring of an incarnation, not taken yet */
 #ifdef RINGS             /* S looks at them at any later time; a CTS has the slot of the one W before it */
 byte word[NL];          /* acknowledgement, as ring */
 #define RING(l) ((RINGS & 1) -> (l) % NP : (l))
@@ -231,7 +231,7 @@ MASK stale;             /* parts posted before R's last change of paths */
 MASK early;             /* parts whose completions were good: what S would call done */
 #endif
 #ifdef WORD
-MASK live[NL];          /* parts that the life may still bring to R, as it went DOWN at S (P35) */
+MASK live[NL];          /* parts that the incarnation may still bring to R, as it went DOWN at S (P35) */
 #endif
 #define S_DONE(m) (sack > (m) || FULL(sLed, m))
 #define S_LIVE(q, l) (own[q] == ON(l) && !(sLed & BIT(q)))
@@ -248,8 +248,8 @@ bool rGone, sGone;      /* the end has given up: NCCL calls no more, nothing is 
 
 hidden byte idx, tmp, parts;   /* of steps without a choice in them */
 
-/* A choice among the lives in a mask that is not 0. */
-inline any_life(mask, x)
+/* A choice among the incarnations in a mask that is not 0. */
+inline any_inc(mask, x)
 {
     if
     :: (mask) & 1 -> x = 0

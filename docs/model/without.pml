@@ -11,13 +11,13 @@
 #else
 #define QUIET(l) NIC_QUIET(l)
 #endif
-/* P16.4: R closed the life at its library's flush: what ends the hold. */
+/* P16.4: R closed the incarnation at its library's flush: what ends the hold. */
 #ifdef NO_HOLD_TOLD
 #define QUIET_AFTER_ALL(l) 1
 #else
 #define QUIET_AFTER_ALL(l) NIC_QUIET(l)
 #endif
-#ifdef NO_CLOSE_LIFE
+#ifdef NO_CLOSE_INC
 #define POLL_LAST(l) skip
 #define CLOSED(l) 0
 #else
@@ -48,15 +48,15 @@
 #endif
 
 /* P21: which parts are posted again. */
-#if defined(NO_REPLAY_LIFE)
+#if defined(NO_RETRANSMIT_INC)
 #define UNPOST(q, l) (own[q] >= ON(0))
-#elif defined(NO_REPLAY_LIFE_IF_FENCED)
+#elif defined(NO_RETRANSMIT_INC_IF_FENCED)
 #define UNPOST(q, l) (own[q] >= ON(0) && sSt[own[q] - ON(0)] == FENCED)
 #else
 #define UNPOST(q, l) (own[q] == ON(l))
 #endif
 
-/* P5: R takes whatever arrives on a life that it has not fenced. Without: only what was posted after its last change of paths. */
+/* P5: R takes whatever arrives on an incarnation that it has not fenced. Without: only what was posted after its last change of paths. */
 #ifdef NO_P5
 #define VALID (~stale)
 #define NEW_EPOCH stale = 0; idx = 0; do :: idx < NL -> stale = stale | fab[idx] | nic[idx] | mem[idx]; idx++ :: else -> break od; idx = 0
@@ -80,14 +80,14 @@
 #define S_MAY_TAKE_UP(l) S_FENCED(l)
 #endif
 
-/* P18: nothing of a life is under way any more. That is what T_packet, T_pcie and T_dead stand for. */
+/* P18: nothing of an incarnation is under way any more. That is what T_packet, T_pcie and T_dead stand for. */
 #ifdef NO_HOLD_PACKET
 #define GONE(l) NIC_QUIET(l)
 #else
 #define GONE(l) (!fab[l] && !PAIRS_IN_FABRIC(l) && NIC_QUIET(l))
 #endif
 
-/* P35: what S says that a dead life may still bring, without what R had when it closed it. */
+/* P35: what S says that a dead incarnation may still bring, without what R had when it closed it. */
 #ifdef WORD
 #define NOW(q, l) (S_LIVE(q, l) -> BIT(q) : 0)
 #if NQ > 6
@@ -128,7 +128,7 @@
 #define STOPS_BEHIND(l)
 #endif
 
-/* P23: R begins a new life when the old one is settled. */
+/* P23: R begins a new incarnation when the old one is settled. */
 #ifdef NO_SETTLED
 #define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)))
 #elif defined(NO_WAIT_FOR_HOLD) /* ... or when only its holds are not over */
@@ -136,7 +136,7 @@
 #else
 #define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)) && HOLD_OVER(PREV(l)) && rSettled[PREV(l)])
 #endif
-/* S may not have heard the answer for a life that never stood at R, and then never will. */
+/* S may not have heard the answer for an incarnation that never stood at R, and then never will. */
 #define live_before(q) S_LIVE(q, PREV(l))
 #define S_MAY_OPEN(l) (!S_GONE && S_TAKES_BACK(l) && S_FENCED(PREV(l)) && !S_SOFT(PREV(l)) && (S_NOT_ASKED || sSettled[PREV(l)] || !ANY_PART(live_before)))
 #ifdef NO_SETTLED_AT_S
@@ -144,7 +144,7 @@
 #else
 #define S_NOT_ASKED 0
 #endif
-/* P12: what S does with the ring that a new life shares with the one before. */
+/* P12: what S does with the ring that a new incarnation shares with the one before. */
 #if defined(RINGS) && !defined(NO_RING_CLEAR)
 #define CLEAR_RING(l) ; ring[RING(l)] = 0; word[ACK_WORD(l)] = 0
 #else
@@ -161,7 +161,7 @@
 #else
 #define STANDS_AT_R(l) (rSt[l] == UP || (OVER(rSt[l]) && !rSettled[l]))
 #endif
-/* R answers for the present life only. */
+/* R answers for the present incarnation only. */
 #define R_STILL_AT(l) (!HAS_NEXT(l) || rSt[NEXT(l)] == NONE)
 
 /* P19: when S takes a soft fence of its own for a hard one. */
@@ -263,7 +263,7 @@
 #else
 #define ANOTHER (LIVES_ON(0) || LIVES_ON(1) || CAN_RETURN)
 #endif
-/* May an exchange for a new life be given up? The one after it needs the other path's life to end, which as the last one it may not. */
+/* May an exchange for a new incarnation be given up? The one after it needs the other path's incarnation to end, which as the last one it may not. */
 #ifdef WATCH
 #define GIVES_UP (LIVES_ON(0) || LIVES_ON(1))
 #else
@@ -271,17 +271,17 @@
 #endif
 
 /* Can it happen at all? Each of these is asked for by a configuration that must fail. */
-#ifdef REACH_REPLAY         /* a part is posted again */
+#ifdef REACH_RETRANSMIT         /* a part is posted again */
 #define SEEN_REPLAY assert(it_happens)
 #elif defined(REACH_REWRITE) /* ... whose bytes are there: its record was lost */
 #define SEEN_REPLAY assert(it_happens || !(written & BIT(idx)))
-#elif defined(REACH_OVERLAP) /* ... while another life is over and not settled */
+#elif defined(REACH_OVERLAP) /* ... while another incarnation is over and not settled */
 #define SEEN_REPLAY assert(it_happens || !UNSETTLED(0) && !UNSETTLED(1) && !UNSETTLED(2))
 #define UNSETTLED(x) (x != l && OVER(sSt[x]) && !sSettled[x])
 #else
 #define SEEN_REPLAY skip
 #endif
-#ifdef REACH_RETURN         /* data arrives over a life that is not the first of its path */
+#ifdef REACH_RETURN         /* data arrives over an incarnation that is not the first of its path */
 #define SEEN_ARRIVAL(l) assert(it_happens || !IS_NEXT(l))
 #else
 #define SEEN_ARRIVAL(l) skip
@@ -301,7 +301,7 @@
 #else
 #define SEEN_LOSS(l) skip
 #endif
-#ifdef REACH_DEATH          /* a NIC dies under a life whose way is broken, with what it has acknowledged there */
+#ifdef REACH_DEATH          /* a NIC dies under an incarnation whose way is broken, with what it has acknowledged there */
 #define SEEN_DEATH(l) assert(it_happens || !broke[l] || !nic[l])
 #elif defined(REACH_DEATH_NEXT) /* ... under one that came after a way broke */
 #define SEEN_DEATH(l) assert(it_happens || l + NP >= NL || !nic[l + NP])
@@ -318,12 +318,12 @@
 #else
 #define SEEN_BAD(l)
 #endif
-#ifdef REACH_DROP           /* a life is closed with parts whose read is not back */
+#ifdef REACH_DROP           /* an incarnation is closed with parts whose read is not back */
 #define SEEN_DROP(l) assert(it_happens || !unread[l]);
 #else
 #define SEEN_DROP(l)
 #endif
-#ifdef REACH_DRAIN          /* S ends a drained life with a CTS under way on it that S needs */
+#ifdef REACH_DRAIN          /* S ends a drained incarnation with a CTS under way on it that S needs */
 #define SEEN_DRAIN(l) assert(it_happens || !(ctsFab[l] & BIT(seen)));
 #else
 #define SEEN_DRAIN(l)

@@ -134,7 +134,7 @@ void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(fc->why, sizeof(fc->why), fmt, ap);
     va_end(ap);
-    if (!fc->closing && !fc->quiet) {
+    if (!fc->closing && !fc->posting_stopped) {
         R2_WARN_MANY(R2_LOG_ENDS, "%s ends: %s (%s)", fc->label, fc->why, r2_status_name(status));
     }
 }
@@ -166,7 +166,7 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
     } else {
         IB_RLX_SET(fc->conn->up, fc->conn->up & ~(1u << p));
     }
-    if (!fc->closing && !fc->quiet && from != FO_NONE) {
+    if (!fc->closing && !fc->posting_stopped && from != FO_NONE) {
         R2_INFO_MANY(to == FO_DOWN ? R2_LOG_DOWN : R2_LOG_FENCED, "%s path %d life %u %s -> %s: %s",
                      fc->label, p, fc->conn->path[p].inc, fo_state_name(from), fo_state_name(to),
                      why);
@@ -222,7 +222,7 @@ bool fo_may_return(const struct fo_conn *fc, int p)
         (fp->fence.stage != IB_FENCE_HARD && fp->fence.stage != IB_FENCE_IDLE)) {
         return 0;
     }
-    if (fc->error != R2_OK || fc->closing || fc->bye.peer || fc->quiet || fc->over) {
+    if (fc->error != R2_OK || fc->closing || fc->bye.peer || fc->posting_stopped || fc->torn_down) {
         return 0;
     }
     return fc->rx ||
@@ -230,7 +230,7 @@ bool fo_may_return(const struct fo_conn *fc, int p)
             ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) == 0);
 }
 
-void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info)
+void fo_path_setup_aborted(struct fo_conn *fc, int p, const struct ib_fault_info *info)
 {
     uint64_t since = fc->nopath_since;
 
@@ -259,7 +259,7 @@ void fo_incarnation_begin(struct fo_conn *fc, int p)
     fence_bind(fc, p);
 }
 
-void fo_path_never(struct fo_conn *fc, int p)
+void fo_path_setup_failed(struct fo_conn *fc, int p)
 {
     if (fo_move(fc, p, FO_FENCED, "never stood")) {
         fc->path[p].settled = 1;
@@ -268,13 +268,13 @@ void fo_path_never(struct fo_conn *fc, int p)
     }
 }
 
-void fo_quiet(struct fo_conn *fc)
+void fo_stop_posting(struct fo_conn *fc)
 {
-    fc->quiet = 1;
+    fc->posting_stopped = 1;
     if (fc->tx) {
-        fc->tx->quiet = 1;
+        fc->tx->posting_stopped = 1;
     } else {
-        fc->rx->quiet = 1;
+        fc->rx->posting_stopped = 1;
     }
 }
 
@@ -400,7 +400,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
     uint64_t now = ib_conn_now(fc->conn);
     char what[sizeof(fc->last_fault)];
 
-    if (fc->over) {
+    if (fc->torn_down) {
         return;
     }
     describe(fc, p, info, what, sizeof(what));
@@ -444,7 +444,7 @@ void fo_abort(struct fo_conn *fc)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
 
-    fo_quiet(fc);
+    fo_stop_posting(fc);
     for (int p = 0; r2_rule(R2_RULE_ABORT_ERR) && p < fc->conn->npaths; p++) {
         if (fc->path[p].state == FO_UP) {
             fo_fault(fc, p, &info);
@@ -483,8 +483,8 @@ static uint32_t drain_may_end(const struct fo_conn *fc)
 {
     const struct ib_conn *l = fc->conn;
 
-    if (fc->error != R2_OK || fc->closing || fc->bye.peer || fc->quiet || !fo_cfg(fc)->failover ||
-        !(l->up & ~l->drained)) {
+    if (fc->error != R2_OK || fc->closing || fc->bye.peer || fc->posting_stopped ||
+        !fo_cfg(fc)->failover || !(l->up & ~l->drained)) {
         return 0;
     }
     return l->up & l->drained & fc->drain.ends;

@@ -81,13 +81,13 @@ struct fo_conn {
         uint64_t total; /* R: S had started all messages below when it closed */
         uint64_t at;    /* ns, when the peer's came */
     } bye;
-    int closing; /* our end is closed: faults are no evidence and need no report */
-    int quiet;   /* nothing is posted any more */
+    int closing;         /* our end is closed: faults are no evidence and need no report */
+    int posting_stopped; /* nothing is posted any more */
     struct {
         uint32_t ends; /* drained paths whose incarnations may end */
         uint64_t wait; /* ns until they are checked again */
     } drain;           /* S */
-    int over;          /* the queue pairs are going: no fence is begun or stepped any more */
+    int torn_down;     /* the queue pairs are going: no fence is begun or stepped any more */
     uint64_t nopath_since;
     struct {
         uint64_t since; /* no path, or only incarnations on which nothing got through, since then
@@ -100,7 +100,7 @@ struct fo_conn {
     char why[256];
     struct {
         uint8_t code;      /* enum probe_code: what its paths have suffered says, by itself; NONE:
-                              nothing      failed */
+                              nothing failed */
         uint8_t theirs;    /* ... and it is the peer's port or device */
         uint8_t peer_code; /* likewise: what the peer announced when it ended */
         uint8_t by_peer;   /* it ended because the peer did, and had a path */
@@ -116,10 +116,10 @@ void fo_conn_free(struct fo_conn *fc);
 
 /* A path stands; or never will. */
 void fo_path_up(struct fo_conn *fc, int p);
-void fo_path_never(struct fo_conn *fc, int p);
+void fo_path_setup_failed(struct fo_conn *fc, int p);
 /* It may stand at the peer, but never will here: an ordinary end, with @info, so that the peer is
  * notified and answers. */
-void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info);
+void fo_path_setup_aborted(struct fo_conn *fc, int p, const struct ib_fault_info *info);
 /* Whether everything about the present incarnation of (p) is over at this end, so that the next one
  * may begin (P23). */
 bool fo_may_return(const struct fo_conn *fc, int p);
@@ -190,7 +190,7 @@ void fo_fail_peer(struct fo_conn *fc, uint64_t at, const char *what);
  * requests refer to (close with requests outstanding, P27). What still arrives is polled and
  * counts.
  */
-void fo_quiet(struct fo_conn *fc);
+void fo_stop_posting(struct fo_conn *fc);
 
 /*
  * The same, and every queue pair that may carry work goes to ERR: a registration taken away is no

@@ -296,7 +296,7 @@ static uint64_t notify(struct fo_conn *fc, int p, uint64_t now)
     if (fc->closing || fc->bye.peer || !unanswered(fc, p)) {
         return UINT64_MAX;
     }
-    if (fc->quiet && fp->why.fault == IB_FAULT_CLOSE && !fp->peer_stopped) {
+    if (fc->posting_stopped && fp->why.fault == IB_FAULT_CLOSE && !fp->peer_stopped) {
         return UINT64_MAX; /* an abort: close follows, and BYE with it (P27) */
     }
     if (now >= fp->send_at) {
@@ -468,7 +468,7 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
     uint64_t next = UINT64_MAX;
     int touched = 0;
 
-    if (fc->over) {
+    if (fc->torn_down) {
         return next;
     }
     for (int p = 0; p < fc->conn->npaths; p++) {

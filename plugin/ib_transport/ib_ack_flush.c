@@ -78,7 +78,7 @@ void ib_ack_flush_step(struct ib_recv *rx)
             continue;
         }
         u->since = u->since ? u->since : now;
-        if (!rx->quiet) {
+        if (!rx->posting_stopped) {
             post_reads(rx, p);
         }
         if (ib_conn_up(l, p) && r2_elapsed(now, u->since) > limit) {

@@ -357,7 +357,7 @@ int ib_recv_confirm(struct ib_recv *rx, int p)
     if (!ib_conn_up(rx->conn, p) || poll_path(rx, path, wc) < 0) {
         return 0;
     }
-    if (path->sq.ctl_run && !rx->quiet && ib_conn_up(rx->conn, p)) {
+    if (path->sq.ctl_run && !rx->posting_stopped && ib_conn_up(rx->conn, p)) {
         int rc;
 
         rx->signal = 1;

@@ -59,12 +59,12 @@ struct ib_recv {
         };
         uint16_t pending; /* either: one check in every progress */
     };
-    uint32_t unread; /* arrivals that wait for a read through their NIC (P34) */
-    uint8_t signal;  /* the next control write is signaled whatever the count */
-    uint8_t quiet; /* no CTS is written any more: buffers and registrations of open receives may be
-                      gone */
-    uint8_t quarantining;    /* bit per path: softly fenced and S may not have heard yet, so new
-                           receives    are quarantined too (P18) */
+    uint32_t unread;         /* arrivals that wait for a read through their NIC (P34) */
+    uint8_t signal;          /* the next control write is signaled whatever the count */
+    uint8_t posting_stopped; /* no CTS is written any more: buffers and registrations of open
+                                receives may be gone */
+    uint8_t quarantining;    /* bit per path: softly fenced and S may not have heard yet, so
+                                that new receives are quarantined, too (P18) */
     uint8_t ctl_path;        /* path of CTS and acks; IB_MAX_PATHS when none is up */
     uint64_t ack_sent;       /* largest acked written on a path that is still up */
     uint64_t ack_owed_since; /* ns; 0: none owed */

@@ -198,7 +198,7 @@ void ib_recv_write_pending_cts(struct ib_recv *rx)
 {
     struct ib_conn *l = rx->conn;
 
-    if (rx->quiet) {
+    if (rx->posting_stopped) {
         return;
     }
     rx->cts_pending = 0;
@@ -227,7 +227,7 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
         return;
     }
     for (uint64_t seq = from > rx->ledger.rdone ? from : rx->ledger.rdone;
-         seq < rx->ledger.rpost && !rx->quiet; seq++) {
+         seq < rx->ledger.rpost && !rx->posting_stopped; seq++) {
         if (r2_ledger_complete(&rx->ledger, seq)) {
             continue;
         }
@@ -316,7 +316,7 @@ uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_
 
 void ib_recv_tail_probe(struct ib_recv *rx, int p)
 {
-    if (!rx->quiet && ib_conn_up(rx->conn, p) && ctl_room(&rx->conn->path[p], 1)) {
+    if (!rx->posting_stopped && ib_conn_up(rx->conn, p) && ctl_room(&rx->conn->path[p], 1)) {
         rx->signal = 1;
         ib_recv_write_ack(rx, &rx->conn->path[p]);
         rx->signal = 0;
@@ -327,7 +327,7 @@ void ib_recv_send_acks(struct ib_recv *rx)
 {
     struct ib_conn *l = rx->conn;
 
-    for (int p = 0; p < l->npaths && !rx->quiet; p++) {
+    for (int p = 0; p < l->npaths && !rx->posting_stopped; p++) {
         if (ib_conn_up(l, p)) {
             ib_recv_write_ack(rx, &l->path[p]); /* no room there: S asks again */
         }

@@ -213,7 +213,7 @@ static inline __attribute__((always_inline)) int post_new(struct ib_send *tx, st
 /* Lowest seq first: retransmitted parts before new ones (P1, P22). */
 static __attribute__((noinline)) void post_pending(struct ib_send *tx)
 {
-    if (tx->quiet) {
+    if (tx->posting_stopped) {
         return;
     }
     tx->starved = 0;

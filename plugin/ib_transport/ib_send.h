@@ -72,9 +72,9 @@ struct ib_send {
     uint8_t soft;       /* bit per path: some message has it in its soft */
     uint8_t pending;    /* IB_SEND_UNPOSTED, _STAGING: progress has more to do than to poll */
     uint8_t lanes;      /* bit per path: it has a lane */
-    uint8_t quiet; /* nothing is posted any more: buffers and registrations of outstanding messages
-                      may be gone */
-    uint8_t starved; /* some unposted part found no path at all at the last try */
+    uint8_t posting_stopped; /* nothing is posted any more: buffers and registrations of
+                                outstanding messages may be gone */
+    uint8_t starved;         /* some unposted part found no path at all at the last try */
     struct {
         uint64_t retransmitted_parts, retransmitted_bytes, bad_cts, bad_ack;
     } count;

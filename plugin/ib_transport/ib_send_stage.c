@@ -23,7 +23,7 @@ static struct ib_relay_lane *lane_take(struct ib_send *tx, int p)
     struct ib_relay *relay = &tx->conn->relay;
     struct ib_relay_lane *lane = tx->lane[p];
 
-    if (lane == NULL && !tx->quiet && (lane = relay->lane_get(relay->arg, p)) != NULL) {
+    if (lane == NULL && !tx->posting_stopped && (lane = relay->lane_get(relay->arg, p)) != NULL) {
         lane->inc = tx->conn->path[p].inc;
         tx->lane[p] = lane;
         tx->lanes |= (uint8_t)(1u << p);
@@ -167,7 +167,7 @@ static void lane_turn(struct ib_send *tx, int p)
     struct ib_stage_entry *e;
 
     copies_poll(tx, p);
-    if (!ib_conn_up(tx->conn, p) || tx->quiet) {
+    if (!ib_conn_up(tx->conn, p) || tx->posting_stopped) {
         ib_stage_stop(&lane->stage);
     }
     while (lane_is_live(tx, lane, p) && (e = ib_stage_next(&lane->stage)) != NULL) {
@@ -286,7 +286,7 @@ int ib_send_stage_reads(struct ib_send *tx, const struct ib_mr *mr)
 
 int ib_send_stage_end(struct ib_send *tx, int late)
 {
-    tx->quiet = 1;
+    tx->posting_stopped = 1;
     for (uint32_t lanes = tx->lanes; lanes; lanes &= lanes - 1) {
         int p = __builtin_ctz(lanes);
 

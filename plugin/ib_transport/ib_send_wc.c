@@ -134,7 +134,7 @@ void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p)
                        *bad;
     int rc;
 
-    if (tx->quiet || !ib_conn_up(tx->conn, p->index) || p->sq.used > p->cap.sq_depth ||
+    if (tx->posting_stopped || !ib_conn_up(tx->conn, p->index) || p->sq.used > p->cap.sq_depth ||
         (tx->lanes >> p->index & 1) || p->sq.tails >= TAILS_OUT) {
         return;
     }

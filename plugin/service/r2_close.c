@@ -242,11 +242,11 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
             r2_close_log_incarnation(c, p);
             r2_report_incarnation_over(c, p);
         }
-        c->fo.over = 1;
+        c->fo.torn_down = 1;
         c->conn.up = 0; /* nothing is posted or polled any more */
         r2_close_move(c, R2_CLOSE_DESTROY);
     }
-    c->fo.over = 1;
+    c->fo.torn_down = 1;
     if (destroy_paths(c) + r2_reconnect_close(c) > 0 || ib_flush_close(c->flush.lane) > 0) {
         return UINT64_MAX; /* the jobs' ends kick */
     }

@@ -301,7 +301,7 @@ static void close_begin(struct r2_comm *c)
     c->end->abort |= outstanding || (c->is_send && c->fo.error != R2_OK);
     c->fo.closing = 1;
     if (c->end->abort) {
-        fo_quiet(&c->fo);
+        fo_stop_posting(&c->fo);
     }
     if (outstanding) {
         fo_abort(&c->fo); /* handles that are left may be released at any moment (P27) */

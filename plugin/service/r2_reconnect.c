@@ -63,7 +63,7 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
 static int ended(const struct r2_comm *c)
 {
     return atomic_load_explicit(&c->state.close, memory_order_relaxed) != R2_CLOSE_OPEN ||
-           c->fo.error != R2_OK || c->fo.quiet || c->fo.bye.peer != FO_BYE_NONE;
+           c->fo.error != R2_OK || c->fo.posting_stopped || c->fo.bye.peer != FO_BYE_NONE;
 }
 
 /* --- words --- */
@@ -161,7 +161,7 @@ static void give_up_open(struct r2_comm *c, int p)
 
     ret_move(c, p, R2_RET_NONE);
     r2_failback_again(c, p);
-    fo_path_unsure(&c->fo, p, &info);
+    fo_path_setup_aborted(&c->fo, p, &info);
 }
 
 /* The new incarnation never stood at this end, and carries nothing at the other. */
@@ -178,7 +178,7 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
     }
     ret_move(c, p, R2_RET_NONE);
     c->conn.path[p].open = 0;
-    fo_path_never(&c->fo, p);
+    fo_path_setup_failed(&c->fo, p);
     base = base < AGAIN_MIN ? base : AGAIN_MIN;
     most = base * (ib_conn_rdma(&c->conn) ? AGAIN_MAX : AGAIN_LAST);
     r->pause = r->pause == 0 ? base : 2 * r->pause < most ? 2 * r->pause : most;

@@ -175,8 +175,8 @@ static int uses(const struct r2_comm *c, const struct ib_mr *mr)
  */
 static void abort_begin(struct r2_comm *c)
 {
-    if (!c->fo.quiet) {
-        fo_quiet(&c->fo);
+    if (!c->fo.posting_stopped) {
+        fo_stop_posting(&c->fo);
         fo_fail(&c->fo, R2_ERR_ARG, "a buffer of an outstanding request was deregistered");
         c->end->abort = 1; /* said from here on: r2_close_send_abort() */
         c->repeat.at = 0;

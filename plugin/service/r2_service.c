@@ -429,7 +429,7 @@ static void send_last_bye(struct r2_comm *c, uint64_t limit_ns)
 {
     int inside = r2_gate_visit_for(&c->gate, limit_ns);
 
-    if (inside && c->rx && !c->fo.over) {
+    if (inside && c->rx && !c->fo.torn_down) {
         ib_recv_progress(c->rx);
     }
     if (atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN) {

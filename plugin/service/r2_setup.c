@@ -195,7 +195,7 @@ static void open_paths(struct r2_comm *c, unsigned up)
             fo_path_up(&c->fo, p);
             r2_setup_check_path(c, p);
         } else {
-            fo_path_never(&c->fo, p);
+            fo_path_setup_failed(&c->fo, p);
         }
     }
     R2_INFO_MANY(R2_LOG_CONNECTED, "%s connected: %d paths of %d up", c->label,

@@ -342,7 +342,7 @@ static void shares_follow(struct r2_comm *c)
 
 static void error_follow(struct r2_comm *c)
 {
-    if (c->fo.error == R2_OK || c->seen.error || c->fo.closing || c->fo.quiet) {
+    if (c->fo.error == R2_OK || c->seen.error || c->fo.closing || c->fo.posting_stopped) {
         return;
     }
     c->seen.error = (uint8_t)c->fo.error;
@@ -362,7 +362,7 @@ void r2_report_comm(struct r2_comm *c)
     }
     error_follow(c);
     for (int p = 0; p < c->conn.npaths; p++) {
-        path_follow(c, p, !open || c->fo.bye.peer || c->fo.closing || c->fo.quiet);
+        path_follow(c, p, !open || c->fo.bye.peer || c->fo.closing || c->fo.posting_stopped);
     }
     if (c->is_send) {
         r2_report_case_stall(c, r2_now(c->inst));

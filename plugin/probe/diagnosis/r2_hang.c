@@ -152,7 +152,7 @@ static bool has_ended(struct r2_comm *c)
     bool ended;
 
     r2_comm_visit(c);
-    ended = c->fo.error != R2_OK || c->fo.bye.peer || c->fo.quiet || c->fo.closing;
+    ended = c->fo.error != R2_OK || c->fo.bye.peer || c->fo.posting_stopped || c->fo.closing;
     r2_comm_unvisit(c);
     return ended;
 }

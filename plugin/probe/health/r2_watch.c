@@ -224,7 +224,7 @@ static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     c->watch->want.wait = 2 * c->watch->want.wait < WANT_MAX ? 2 * c->watch->want.wait : WANT_MAX;
     r2_comm_visit(c);
     if (r2_watch_is_watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK &&
-        !c->fo.bye.peer && !c->fo.quiet) {
+        !c->fo.bye.peer && !c->fo.posting_stopped) {
         union fo_body b = {.want = {.dst = c->fo.peer, .src = c->id, .seq = c->tx->cts_seen}};
 
         r2_peer_emit(c->inst, c->peer, FO_MSG_WANT, &b);

@@ -54,7 +54,7 @@ static struct ib_mr_stats stats(int side)
 
 static int failed(int side)
 {
-    return comm(side)->fo.quiet || comm(side)->fo.error != R2_OK;
+    return comm(side)->fo.posting_stopped || comm(side)->fo.error != R2_OK;
 }
 
 static void begin(void)
@@ -116,7 +116,7 @@ START_TEST(the_last_is_released_under_a_request)
     rig_dereg(rig, _i, mr[_i][1]);
     ck_assert(!failed(_i));
     rig_dereg(rig, _i, mr[_i][0]);
-    ck_assert(comm(_i)->fo.quiet);
+    ck_assert(comm(_i)->fo.posting_stopped);
     ck_assert_int_eq(comm(_i)->fo.error, R2_ERR_ARG);
     ck_assert_int_eq(stats(_i).live, 0);
     rig_close(rig, _i);
@@ -150,7 +150,7 @@ START_TEST(part_of_a_larger_registration)
     recv_post(1, LEN);
     send_post(1);
     rig_dereg(rig, side, part_first ? whole[side] : part[side]);
-    ck_assert(comm(side)->fo.quiet);
+    ck_assert(comm(side)->fo.posting_stopped);
     ck_assert_int_eq(comm(side)->fo.error, R2_ERR_ARG);
 }
 END_TEST
@@ -187,7 +187,7 @@ START_TEST(connections_that_share_a_registration)
     ck_assert_int_eq(second[_i]->fo.error, R2_OK);
     other[_i] = second_reg(_i);
     rig_dereg(rig, _i, mr[_i]);
-    ck_assert(comm(_i)->fo.quiet);
+    ck_assert(comm(_i)->fo.posting_stopped);
     ck_assert_int_eq(comm(_i)->fo.error, R2_ERR_ARG);
     ck_assert_int_eq(second[_i]->fo.error, R2_OK);
     ck_assert_int_eq(stats(_i).live, 1);
@@ -263,7 +263,7 @@ START_TEST(released_elsewhere_under_a_request)
     slots_taken_away = _i;
     rig_enter(&rig->side[_i]);
     ck_assert_int_eq(r2_net_dereg(second[_i], mr[_i]), R2_OK);
-    ck_assert(comm(_i)->fo.quiet);
+    ck_assert(comm(_i)->fo.posting_stopped);
     ck_assert(all_in_error(comm(_i)));
     ck_assert_int_eq(stats(_i).live, 0);
     ck_assert_uint_eq(stats(_i).kept, 0);
@@ -396,7 +396,7 @@ START_TEST(several_connections_on_a_slow_device)
     ck_assert_uint_eq(up_at_first, 0);
     ck_assert_uint_lt(rig_now(rig) - from, dead + call + 10 * RIG_MS);
     for (int i = 0; i < USERS; i++) {
-        ck_assert(user[i][1]->fo.quiet);
+        ck_assert(user[i][1]->fo.posting_stopped);
         ck_assert_int_eq(user[i][1]->list.visits, 0);
         ck_assert(_i || all_in_error(user[i][1]));
     }
@@ -431,7 +431,7 @@ START_TEST(no_memory_to_wait_for_an_abort)
     ck_assert_uint_eq(stats(1).kept, 1);
     ck_assert_int_eq(stats(1).live, 1);
     for (int i = 0; i < USERS; i++) {
-        ck_assert(user[i][1]->fo.quiet);
+        ck_assert(user[i][1]->fo.posting_stopped);
         ck_assert_int_eq(user[i][1]->list.visits, 0);
     }
     rig_run(rig, RIG_S);

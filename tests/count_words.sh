@@ -1,6 +1,9 @@
 #!/bin/sh
 # Counts what is left of words that the field does not use, beside those that it does (docs/glossary.md): uses in plugin/ and
 # topo/, in the documents, in tests and tools. For people; nothing depends on the numbers.
+# Not all of it is dialect: the life of a communicator of NCCL (tests/nccl), the board that ranks of r2_perf and r2_soak share,
+# heal as a fault of fabric and lab, a seed or a frame that is replayed, and what users read: "life N" and "news" of the log and
+# of events, replayed_bytes, NCCL_R2_BOARD.
 #   count_words.sh
 cd "$(dirname "$0")/.." || exit 1
 # count PATTERN PLACE...: whole words, also as a part of a name between underscores

@@ -206,7 +206,7 @@ START_TEST(a_cts_with_another_bit_is_not_taken)
 }
 END_TEST
 
-START_TEST(lives_only_go_one_way)
+START_TEST(incarnations_only_go_one_way)
 {
     for (int from = 0; from < FO_STATE_COUNT; from++) {
         for (int to = 0; to < FO_STATE_COUNT; to++) {
@@ -395,7 +395,7 @@ int main(void)
     tcase_add_test(t, a_torn_cts_is_not_taken);
     tcase_add_test(t, a_mixture_of_two_cts_passes_by_chance_alone);
     tcase_add_test(t, a_cts_with_another_bit_is_not_taken);
-    tcase_add_test(t, lives_only_go_one_way);
+    tcase_add_test(t, incarnations_only_go_one_way);
     tcase_add_test(t, records_round_trip);
     tcase_add_test(t, bad_records_are_refused);
     suite_add_tcase(s, t);

@@ -138,8 +138,8 @@ check: deps
 # For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take more than a few seconds left out. ONLY=NAME: those
 # whose name contains it, slow or not.
 QUICK_SLOW := balance_loop balance_same balance_slow congest cross failback_silent gate oob_conform_mpi oob_conform_ranks oob_mpi_hostile oob_tcp_loss \
-              oob_tcp_storm pair_ways probe_gossip_walk probe_verdict protocol_data race_channel race_reorder race_sweep relay_ways setup_slow slow softfab_seg \
-              stage watch_hour
+              oob_tcp_storm pair_ways probe_gossip_walk probe_hang probe_verdict protocol_data race_channel race_reorder race_sweep relay_ways setup_slow slow softfab_seg \
+              stage tcpdev tcpdev_stream watch_hour ways
 QUICK_UNIT  = $(sort $(patsubst test_%.c,%,$(notdir $(UNIT_SRC))))
 QUICK_BIN   = $(addprefix $(B)/quick/tests/unit/test_,$(if $(ONLY),$(foreach t,$(QUICK_UNIT),$(if $(findstring $(ONLY),$(t)),$(t))),$(filter-out $(QUICK_SLOW),$(QUICK_UNIT))))
 .PHONY: quick

@@ -13,21 +13,7 @@ trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 version=$(git show HEAD:VERSION)
 tree=nccl-net-r2-$version
-passed=0
-failed=0
-
-# check NAME COMMAND...
-check() {
-    name=$1
-    shift
-    if "$@" >"$tmp/out" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAIL $name"
-        sed 's/^/    /' "$tmp/out" | tail -15
-    fi
-}
+. tests/check_lib.sh
 dist() {
     make --no-print-directory -s -C "$root" B="$tmp/$1" dist
 }

@@ -85,7 +85,7 @@ int bench_cost_run(void);
 int bench_stall_run(unsigned failures);
 int bench_hour_run(void);
 int bench_memory_run(void);
-/* How gossip go through jobs of up to 4096 processes; @seeds 1 to 1000. */
+/* How gossip goes through jobs of up to 4096 processes; @seeds 1 to 1000. */
 int bench_gossip_run(unsigned seeds);
 /* A NIC dies under @conns connections, of which @active have work. */
 int bench_many_run(unsigned conns, unsigned active);

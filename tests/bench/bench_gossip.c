@@ -1,7 +1,7 @@
 /*
- * How long gossip take through a job, and how many messages, in virtual time: every process has the
- * product's own table (probe_gossip), the channel between two of them delays, reorders and loses,
- * and what is not confirmed is said again. Processes of a host share a registry.
+ * How long gossip takes through a job, and how many messages, in virtual time: every process has
+ * the product's own table (probe_gossip), the channel between two of them delays, reorders and
+ * loses, and what is not confirmed is said again. Processes of a host share a registry.
  *
  * Each seed is run twice, without loss and with it. Without loss the last process must know within
  * the bound: the longest way through the graph when every step takes its longest time. At the end

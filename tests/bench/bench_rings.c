@@ -234,18 +234,17 @@ static double pass(struct rings *r, uint64_t ns)
     return (double)(at - from) * SIZE / HOSTS / ((double)ns / 1e9);
 }
 
+static int by_value(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+
+    return a < b ? -1 : a > b;
+}
+
 /* Sorts them. */
 static double median(double *v, unsigned n)
 {
-    for (unsigned i = 1; i < n; i++) {
-        double x = v[i];
-        unsigned k = i;
-
-        for (; k > 0 && v[k - 1] > x; k--) {
-            v[k] = v[k - 1];
-        }
-        v[k] = x;
-    }
+    qsort(v, n, sizeof(*v), by_value);
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
@@ -262,6 +261,9 @@ static void run(const struct load *l, const struct setting *s, unsigned seed, st
     duo_fault(&r.d, fault);
     (void)pass(&r, SETTLE);
     f->after = pass(&r, MEASURED);
+    if (fab_inproc_spine(r.d.f, 0, (int)(seed % SPINES))->moved == 0) {
+        bench_die("nothing had gone over uplink %u", seed % SPINES);
+    }
     rings_close(&r);
 }
 

@@ -29,10 +29,4 @@ mv "$T/bench.json" "$B/bench-rings.json"
 jq -r -f tests/bench/rings_table.jq "$B/bench-rings.json" >"$T/table"
 cat "$T/table"
 echo "# all of it: $B/bench-rings.json"
-[ -n "$write" ] || exit 0
-awk -v t="$T/table" '
-    /^<!-- rings table -->$/ { print; print ""; while ((getline line < t) > 0) print line; print ""; skip = 1; found = 1; next }
-    /^<!-- end of rings table -->$/ { skip = 0 }
-    !skip { print }
-    END { exit !found }' tests/bench/README.md >"$T/doc"
-cp "$T/doc" tests/bench/README.md
+[ -z "$write" ] || sh tests/bench/table_put.sh rings "$T/table"

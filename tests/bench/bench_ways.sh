@@ -95,14 +95,7 @@ mv "$T/bench.json" "$B/bench-ways.json"
 jq -r -f tests/bench/ways_table.jq "$B/bench-ways.json" >"$T/table"
 cat "$T/table"
 echo "# all of it: $B/bench-ways.json"
-if [ -n "$write" ]; then
-    awk -v t="$T/table" '
-        /^<!-- ways table -->$/ { print; print ""; while ((getline line < t) > 0) print line; print ""; skip = 1; found = 1; next }
-        /^<!-- end of ways table -->$/ { skip = 0 }
-        !skip { print }
-        END { exit !found }' tests/bench/README.md >"$T/doc"
-    cp "$T/doc" tests/bench/README.md
-fi
+[ -z "$write" ] || sh tests/bench/table_put.sh ways "$T/table"
 missed=$(jq -r '[.rows[] | select(.ways == 8 and (.ok and (.given_up == 0 or .row == "X0") | not)) | .row] | unique | join(" ")' "$B/bench-ways.json")
 [ -z "$missed" ] || {
     echo "bench_ways.sh: a run failed or a NIC was given up: $missed" >&2

@@ -7,21 +7,7 @@ build=${1:-build}
 tmp=$(mktemp -d) || exit 2
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
-passed=0
-failed=0
-
-# check NAME COMMAND...
-check() {
-    name=$1
-    shift
-    if "$@" >"$tmp/out" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAIL $name"
-        sed 's/^/    /' "$tmp/out" | tail -15
-    fi
-}
+. tests/check_lib.sh
 mk() {
     make --no-print-directory -s B="$build" DESTDIR="$tmp/root" PREFIX=/usr "$@"
 }

@@ -102,7 +102,7 @@ if wanted "monitors"; then
     fab=last$$
     trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
     "$B/softfab" up --name $fab --hosts 2 --nics 2 --rate 50MB/s >/dev/null || exit 1
-    look="for h in 0 1; do $B/softfab exec --name $fab --host \$h -- $B/r2_stat --check; echo \"rc \$?\"; $B/softfab exec --name $fab --host \$h -- $B/r2_stat -H; $B/softfab exec --name $fab --host \$h -- $B/r2_stat --json; done"
+    look="for h in 0 1; do $B/softfab exec --name $fab --host \$h -- $B/r2_stat --check; echo \"rc \$?\"; $B/softfab exec --name $fab --host \$h -- $B/r2_stat -H; $B/softfab exec --name $fab --host \$h -- $B/r2_stat --prom; $B/softfab exec --name $fab --host \$h -- $B/r2_stat --json; done"
     perf all_reduce -b 512K -e 512K --buffsize 256K --fabric $fab --ranks-per-host 2 --duration 1s --after 2500ms --fault '300ms:h1:* down' \
         --fault-cmd "100ms:{ $look; } >$log/before" --fault-cmd "2s:{ $look; } >$log/stat"
     "$B/softfab" down --name $fab >/dev/null 2>&1
@@ -115,6 +115,8 @@ if wanted "monitors"; then
             bad "monitors" "not one row of tcp0 for the two processes of a host: $(grep '^tcp0' "$log/stat")"
         elif grep -q '"capacity":\[3,' "$log/stat" || ! grep -q '"capacity":\[2,0\]' "$log/stat"; then
             bad "monitors" "capacity: $(grep -o '"capacity":[^]]*]' "$log/stat" | sort | uniq -c)"
+        elif [ "$(grep -c '^r2_capacity_ratio 0\.0*$' "$log/stat")" != 2 ] || [ "$(grep -c '^r2_capacity_ratio 1\.0*$' "$log/before")" != 2 ]; then
+            bad "monitors" "capacity: $(grep '^r2_capacity_ratio' "$log/before" "$log/stat")"
         elif ! grep -q 'job continues at 0/2' "$log/stat"; then
             bad "monitors" "no verdict says that 0 of 2 NICs are left: $(grep verdict "$log/stat")"
         else

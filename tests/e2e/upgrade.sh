@@ -45,6 +45,10 @@ is() {
         done
     fi
 }
+# whether a size has been timed
+carried() {
+    grep -q '^ *65536 ' "$tmp/0"
+}
 text() {
     "$B/r2_config" --version "$1" | sed 's/.*: //'
 }
@@ -57,6 +61,8 @@ for plugins in "$B/before/release.so $new" "$new $B/before/release.so"; do
     both "$@"
     [ "$(cat "$tmp/0.rc")$(cat "$tmp/1.rc")" = 00 ]
     is "works: $(text "$1"), $(text "$2")" $?
+    carried
+    is "and carries" $?
     grep -qF "$(text "$1")" "$tmp/0" && grep -qF "$(text "$2")" "$tmp/1"
     is "each host has its own" $?
 done
@@ -69,7 +75,7 @@ for plugins in "$B/before/wire.so $new" "$new $B/before/wire.so"; do
     grep -q "WARN.*the peer's nccl-net-r2 speaks version $(wire "$2"), this process version $(wire "$1"): all processes of a job need the same plugin" "$tmp/0" ||
         grep -q "WARN.*the peer's nccl-net-r2 speaks version $(wire "$1"), this process version $(wire "$2"): all processes of a job need the same plugin" "$tmp/1"
     is "by a line that names both versions" $?
-    ! grep -q '^ *65536 ' "$tmp/0"
+    ! carried
     is "before anything is carried" $?
 done
 echo "$passed passed, $failed failed"

@@ -9,6 +9,7 @@
 #include "tests/lab/lab_roce.h"
 #include "tests/lab/lab_spine.h"
 #include "tests/lab/lab_util.h"
+#include "tests/unit/suite.h"
 
 static const char *parse(struct lab_impair im[LAB_DIRS], const char *text)
 {
@@ -189,13 +190,8 @@ START_TEST(pace_makes_up_for_a_late_waker)
     ck_assert_uint_eq(p.free_at, now + LAB_NS_PER_MS);
 }
 END_TEST
-int main(void)
+static void add(TCase *t)
 {
-    Suite *s = suite_create("lab_impair");
-    TCase *t = tcase_create("all");
-    SRunner *r;
-    int failed;
-
     tcase_add_loop_test(t, what_is_parsed_is_printed, 0, sizeof(good) / sizeof(good[0]));
     tcase_add_loop_test(t, what_is_wrong_is_refused_and_changes_nothing, 0,
                         sizeof(bad) / sizeof(bad[0]));
@@ -205,10 +201,9 @@ int main(void)
     tcase_add_test(t, what_is_no_roce_meets_no_spine);
     tcase_add_test(t, corruption_is_one_bit_behind_the_headers);
     tcase_add_test(t, pace_makes_up_for_a_late_waker);
-    suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(void)
+{
+    return suite_run("lab_impair", 60, NULL, NULL, add);
 }

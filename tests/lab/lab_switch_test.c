@@ -18,6 +18,7 @@
 #include "tests/lab/lab_roce.h"
 #include "tests/lab/lab_spine.h"
 #include "tests/lab/lab_util.h"
+#include "tests/unit/suite.h"
 
 #define LIMIT_MS 10000
 #define FRAME    4000u
@@ -461,16 +462,9 @@ START_TEST(nonsense_ends_only_the_one_who_talks_it)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-    Suite *s = suite_create("lab_switch");
-    TCase *t = tcase_create("process");
-    SRunner *r;
-    int failed;
-
     tcase_add_unchecked_fixture(t, folder_make, folder_remove);
-    tcase_add_checked_fixture(t, switch_start, NULL);
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, frames_reach_whom_they_are_for);
     tcase_add_test(t, a_cut_has_a_direction);
     tcase_add_loop_test(t, a_cut_between_ports, 0, 4);
@@ -483,10 +477,9 @@ int main(void)
     tcase_add_test(t, duplicates_and_damage_arrive);
     tcase_add_test(t, loss_is_counted_exactly);
     tcase_add_test(t, nonsense_ends_only_the_one_who_talks_it);
-    suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(void)
+{
+    return suite_run("lab_switch", 60, switch_start, NULL, add);
 }

@@ -50,13 +50,19 @@ static inline void subscribe(const struct r2_subscriber *test)
     }
 }
 
-static inline void start(int nics, const char *const *options)
+/* A connection, and the buffers of both ends. */
+static inline void connect_ends(void)
 {
-    rig = rig_create(nics, 0, options);
     rig_connect(rig, 0, 0);
     memset(in, 0, sizeof(in));
     s_mr = rig_reg(rig, 0, out, sizeof(out));
     r_mr = rig_reg(rig, 1, in, sizeof(in));
+}
+
+static inline void start(int nics, const char *const *options)
+{
+    rig = rig_create(nics, 0, options);
+    connect_ends();
 }
 
 static inline void stop(void)

@@ -37,7 +37,8 @@ static unsigned pair_count(const struct r2_pair *pair)
  * How many queue pairs that bring data of @peer over the NICs of @as take each of @n ways,
  * @used[way - 1]; one of a connection's primary pair, which carries while all is well, as CARRIES.
  * Of COUNTED connections at most: of more, ways in turn are as good. A way was chosen among those
- * that there may be at most, and folded since (ib_way_fold).
+ * that there may be at most, and folded since (ib_way_fold): that one, path->way, is a worker's to
+ * write. Service thread, to which peer->comms and watch->way belong.
  */
 static void used_count(const struct r2_peer *peer, const struct ib_path *as, unsigned n,
                        uint16_t used[IB_WAYS_MAX])

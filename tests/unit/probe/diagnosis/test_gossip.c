@@ -65,10 +65,7 @@ START_TEST(a_new_connection_avoids_what_is_blamed)
     rig = rig_create(2, 0, (const char *[]){FAST, NULL});
     fire("h0:n0 blackhole");
     blame(0, 0, 0, PROBE_BLAME_LOCAL_LINK);
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
     ck_assert_uint_eq(rig->side[0].comm->conn.drained, 1);
     recv_post(0, 100);
     send_post(0, 100);
@@ -85,10 +82,7 @@ START_TEST(a_new_connection_returns_to_what_answers)
 {
     rig = rig_create(2, 0, (const char *[]){FAST, NULL});
     blame(0, 0, 0, PROBE_BLAME_LOCAL_LINK);
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
     wait_probes();
     rig_run(rig, 200 * RIG_MS);
     ck_assert_uint_eq(rig->side[0].comm->conn.drained, 0);
@@ -156,10 +150,7 @@ START_TEST(what_a_process_has_said_that_is_gone)
         rig_enter(&rig->side[s]);
         r2_gossip_heard(inst_of(s), &w, "one that is gone");
     }
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
     wait_probes();
     messages(3, BIG);
     rig_run(rig, RIG_S);
@@ -183,10 +174,7 @@ START_TEST(a_cable_that_is_back_for_a_moment)
     unsigned before;
 
     rig = rig_create(2, _i, (const char *[]){FAST, "NCCL_R2_T_RETURN=10000", NULL});
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
     wait_probes();
     messages(3, BIG);
     fire("h1:n0 blackhole");
@@ -222,10 +210,7 @@ START_TEST(what_was_blamed_returns)
         blame(0, 1, 0, PROBE_BLAME_LOCAL_LINK);
         blame(1, 1, 0, PROBE_BLAME_LOCAL_LINK);
     }
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
     recv_post(0, 100);
     send_post(0, 100);
     finish(1, 100, 5 * RIG_S);

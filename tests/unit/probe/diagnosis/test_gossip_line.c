@@ -28,10 +28,7 @@ static int briefs(const char *code, int host)
 static void verdict_after(const char *fault, int nics, int crossrail)
 {
     rig = rig_create(nics, crossrail, (const char *[]){FAST, "NCCL_R2_BACKUP_SCOPE=any", NULL});
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
     wait_probes();
     messages(3, BIG);
     fire(fault);

@@ -334,10 +334,7 @@ static const char *found_after(const char *fault)
 
         snprintf(device->ibdev_path, sizeof(device->ibdev_path), "%s", tree);
     }
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
     wait_probes();
     messages(3, BIG);
     if (tree[0]) {

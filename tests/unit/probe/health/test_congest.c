@@ -69,10 +69,7 @@ static void victim_start(const char *const *options)
     boards_open(rig);
     rig_fault(rig, "*:* rate " RATE);
     ck_assert_uint_eq(fab_inproc_nic(rig->f, 1, 2)->link.rate, 11000000);
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
     wait_probes();
     messages(4, 100);
 }

@@ -22,10 +22,7 @@ static void idle(uint64_t ns)
 static void join(int crossrail)
 {
     rig = rig_create(nics, crossrail, (const char *[]){QUIET_RC, "NCCL_R2_T_RETURN=50", NULL});
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
     wait_probes();
     for (int k = 0; k < 3; k++) {
         messages(250, BIG);

@@ -1,56 +1,11 @@
 /* Control messages over NICs while the out-of-band channel does not carry them
  * (docs/control.md). */
-#include "tests/unit/race_rig.h"
+#include "tests/unit/inband_rig.h"
 
 #include <errno.h>
 
-#include "plugin/probe/health/r2_inband.h"
-#include "plugin/probe/health/r2_pair.h"
-#include "core/r2_registry.h"
-
 static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=2000", "NCCL_R2_BALANCE=off",
                                  NULL};
-
-static struct r2_inst *inst(int side)
-{
-    return rig->side[side].inst;
-}
-
-static struct r2_pair *pair(int side, int nic)
-{
-    for (struct r2_pair *p = inst(side)->index.pairs; p; p = p->next) {
-        if (p->nic == nic && p->peer_nic == nic) {
-            return p;
-        }
-    }
-    ck_abort_msg("no pair over NIC %d", nic);
-    return NULL;
-}
-
-static int all_pairs_up(struct rig *r)
-{
-    int n = 0;
-
-    for (int s = 0; s < 2; s++) {
-        for (struct r2_pair *p = r->side[s].inst->index.pairs; p; p = p->next) {
-            if (p->build.plain) {
-                continue; /* of two rails, which do not reach each other */
-            }
-            if (!r2_pair_ready(p) || !p->inband.up) {
-                return 0;
-            }
-            n++;
-        }
-    }
-    return n == 2 * r->side[0].inst->nics.count;
-}
-
-static void begin(int nics, const char *const *options)
-{
-    start(nics, options);
-    messages(4, 1000);
-    ck_assert(rig_until(rig, all_pairs_up, RIG_S));
-}
 
 static uint64_t carried(void)
 {

@@ -199,10 +199,7 @@ static void begin(void)
     desc.spines = spines;
     rig = rig_create_desc(&desc, options);
     subscribe(&test);
-    rig_connect(rig, 0, 0);
-    memset(in, 0, sizeof(in));
-    s_mr = rig_reg(rig, 0, out, sizeof(out));
-    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    connect_ends();
 }
 
 /* The last two over eight spines, of which one at a time is slow or loses packets. */

@@ -230,6 +230,8 @@ struct r2_questions {
 };
 
 /* A process at the other end of connections. Service thread. */
+struct r2_transfer;
+
 struct r2_peer {
     struct r2_peer *next, **prev, *hash_next;
     struct r2_oob_peer *oob;
@@ -289,6 +291,7 @@ struct r2_peer {
     } channel;                 /* r2_peer.c, r2_inband.c */
     /* r2_questions.h */
     struct r2_questions asked, answered;
+    struct r2_transfer *transfer; /* NULL: no send to it has been timed; r2_transfer.c */
     struct {
         size_t len;
         uint8_t buf[R2_OOB_MAX_MESSAGE];

@@ -58,6 +58,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
         r2_gossip_leave(inst, peer);
         r2_hang_leave(inst, peer);
         r2_peer_unlink(inst, peer);
+        free(peer->transfer);
         free(peer);
     }
     inst->oob->ops->peer_put(oob);

@@ -25,9 +25,9 @@ const struct r2_event r2_event_empty = {.error.wc_status = -1,
 
 const char *r2_event_kind_name(unsigned kind)
 {
-    static const char *const names[R2_EVENT_KINDS] = {"none",     "fault", "switch", "verdict",
-                                                      "failback", "drain", "giveup", "start",
-                                                      "stop",     "news",  "stall",  "checkpoint"};
+    static const char *const names[R2_EVENT_KINDS] = {
+        "none",  "fault", "switch", "verdict", "failback",   "drain",   "giveup",
+        "start", "stop",  "news",   "stall",   "checkpoint", "transfer"};
 
     return kind < R2_EVENT_KINDS ? names[kind] : "?";
 }
@@ -176,6 +176,21 @@ static void put_sum(struct r2_json *j, const struct r2_event_sum *s)
     r2_json_close(j, '}');
 }
 
+static void put_transfer(struct r2_json *j, const struct r2_event_transfer *t)
+{
+    r2_json_open(j, "transfer", '{');
+    r2_json_text(j, "size", t->size);
+    r2_json_int(j, "p50_us", t->p50_us);
+    r2_json_int(j, "p99_us", t->p99_us);
+    if (t->high_us >= 0) {
+        r2_json_open(j, "band_us", '[');
+        r2_json_int(j, NULL, t->low_us);
+        r2_json_int(j, NULL, t->high_us);
+        r2_json_close(j, ']');
+    }
+    r2_json_close(j, '}');
+}
+
 size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src,
                      const struct r2_event *e, uint64_t seq)
 {
@@ -213,6 +228,9 @@ size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src,
         r2_json_text(&j, "version", src->version);
         snprintf(digest, sizeof(digest), "%08x", src->digest);
         r2_json_text(&j, "digest", digest);
+    }
+    if (e->transfer) {
+        put_transfer(&j, e->transfer);
     }
     if (e->sum) {
         put_sum(&j, e->sum);

@@ -28,6 +28,7 @@ enum r2_event_kind {
                        it is good again */
     R2_EVENT_STALL, /* work over a NIC stood still, and went on without a fault */
     R2_EVENT_CHECKPOINT, /* the job may not last: a checkpoint is due */
+    R2_EVENT_TRANSFER,   /* transfers to a peer take longer, or shorter, than usual */
     R2_EVENT_KINDS
 };
 const char *r2_event_kind_name(unsigned kind); /* "fault", ...; "?" when it is none */
@@ -58,6 +59,12 @@ struct r2_event_sum {
     uint64_t faults, switches, failbacks, drains, giveups, verdicts;
     uint64_t replayed_bytes, stall_max_ns;
     uint64_t stalls, stalls_max_ns; /* without a fault */
+};
+
+/* Transfers to the peer of the event, of messages of this size. */
+struct r2_event_transfer {
+    const char *size;                        /* r2_band_size_name() */
+    int64_t p50_us, p99_us, low_us, high_us; /* low, high: the band, -1: being learnt */
 };
 
 /* -1 and NULL: not known, left out of the line. */
@@ -98,6 +105,7 @@ struct r2_event {
         uint64_t seq; /* the number of its line; 0: not known */
     } revises;        /* verdicts: an earlier one of this process about the same fault */
     const struct r2_event_sum *sum;
+    const struct r2_event_transfer *transfer; /* NULL: it is about none */
 };
 /* All of it not known. */
 extern const struct r2_event r2_event_empty;

@@ -12,6 +12,11 @@ struct r2_latency {
     uint16_t left;             /* bit per part: not in when it was tested last */
     uint64_t since;            /* ns */
     uint8_t nic[R2_MAX_PARTS]; /* of the first post of each part */
+    /* Those that were timed last, for r2_transfer.c: ns, then the size. NCCL's thread writes;
+     * each word is a time by itself, and one that is overwritten before it is taken is one less. */
+    _Atomic uint64_t recent[R2_LATENCY_RECENT];
+    _Atomic uint32_t noted;
+    uint32_t taken; /* service thread */
 };
 
 /* Numerical Recipes' generator: its upper bits are as good as this needs. */
@@ -75,6 +80,17 @@ static unsigned last_part(struct r2_latency *l)
     return (unsigned)__builtin_ctz(left);
 }
 
+/* The size stands in the two lowest bits. */
+static void recent_note(struct r2_latency *l, uint32_t bytes, uint64_t ns)
+{
+    uint32_t n = atomic_load_explicit(&l->noted, memory_order_relaxed);
+
+    atomic_store_explicit(&l->recent[n % R2_LATENCY_RECENT], ns << 2 | r2_band_size(bytes),
+                          memory_order_relaxed);
+    atomic_store_explicit(&l->noted, n + 1, memory_order_release); /* behind its word */
+}
+_Static_assert(R2_BAND_SIZES == 4, "two bits");
+
 void r2_latency_poll(struct r2_comm *c, const struct ib_smsg *m, int done)
 {
     struct r2_latency *l = c->timed.sample;
@@ -92,6 +108,7 @@ void r2_latency_poll(struct r2_comm *c, const struct ib_smsg *m, int done)
     ns = r2_elapsed(r2_now(c->inst), l->since);
     l->open = 0;
     r2_hist_note(&l->hist[size], ns);
+    recent_note(l, m->size, ns);
     r2_hist_note(&c->inst->telemetry.latency[l->nic[last_part(l)]][size], ns);
 }
 
@@ -107,4 +124,22 @@ void r2_latency_read_nic(const struct r2_inst *inst, int nic, struct r2_hist out
     for (int s = 0; s < R2_SEND_SIZES; s++) {
         r2_hist_read(&inst->telemetry.latency[nic][s], &out[s]);
     }
+}
+
+int r2_latency_take(struct r2_comm *c, struct r2_latency_one out[R2_LATENCY_RECENT])
+{
+    struct r2_latency *l = c->timed.sample;
+    uint32_t noted = atomic_load_explicit(&l->noted, memory_order_acquire);
+    int n = 0;
+
+    if (noted - l->taken > R2_LATENCY_RECENT) {
+        l->taken = noted - R2_LATENCY_RECENT;
+    }
+    for (; l->taken != noted; l->taken++) {
+        uint64_t w =
+            atomic_load_explicit(&l->recent[l->taken % R2_LATENCY_RECENT], memory_order_relaxed);
+
+        out[n++] = (struct r2_latency_one){.ns = w >> 2, .size = (enum r2_band_size)(w & 3)};
+    }
+    return n;
 }

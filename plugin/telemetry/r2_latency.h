@@ -12,8 +12,15 @@
 
 #include "base/r2_hist.h"
 #include "core/r2_inst.h"
+#include "r2_band.h"
 
-#define R2_LATENCY_EVERY 128 /* messages, in the mean */
+#define R2_LATENCY_EVERY  128 /* messages, in the mean */
+#define R2_LATENCY_RECENT 32  /* times that wait to be taken */
+
+struct r2_latency_one {
+    uint64_t ns;
+    enum r2_band_size size;
+};
 
 /* What a sending connection counts. Free with free(). NULL: the process keeps no statistics, or out
  * of memory; then nothing is timed. Before the connection is entered in the tables. */
@@ -30,5 +37,8 @@ void r2_latency_poll(struct r2_comm *c, const struct ib_smsg *m, int done);
 /* What connection @c, which is timed, and NIC @nic have counted. Any thread, while @c stands. */
 void r2_latency_read(const struct r2_comm *c, struct r2_hist out[R2_SEND_SIZES]);
 void r2_latency_read_nic(const struct r2_inst *inst, int nic, struct r2_hist out[R2_SEND_SIZES]);
+/* What @c, which is timed, has timed since the last call, of more the last ones; how many.
+ * Service thread. */
+int r2_latency_take(struct r2_comm *c, struct r2_latency_one out[R2_LATENCY_RECENT]);
 
 #endif

@@ -79,6 +79,10 @@ struct r2_report {
     int changed;
     uint64_t wrote_at; /* ns: the rows */
     uint32_t round;    /* of writing all connections, some at a time */
+    struct {
+        uint64_t since; /* ns: of the present span ... */
+        unsigned said;  /* ... in which so many were announced */
+    } transfer;         /* r2_transfer.c */
     size_t out_len;
     char out[R2_REPORT_OUT];
 };

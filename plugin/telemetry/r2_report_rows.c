@@ -7,6 +7,7 @@
 #include "core/r2_registry.h"
 #include "r2_latency.h"
 #include "r2_report_int.h"
+#include "r2_transfer.h"
 
 #define AT_A_TIME 64 /* connections */
 
@@ -189,6 +190,7 @@ static void conn_write(struct r2_report *r, struct r2_comm *c)
 
     c->seen.wrote = r->round;
     r2_report_why(r, c);
+    r2_transfer_take(c);
     if (c->seen.record == 0 && !record_take(r, c)) {
         return;
     }
@@ -369,6 +371,7 @@ void r2_report_rows_write(struct r2_report *r)
     who_fill(r, &who);
     r2_stat_begin(r->stat);
     conns_write(r, &who);
+    r2_transfer_write(r, &who);
     nics_write(r); /* with the reasons that connections were found to have */
     r2_stat_put_who(r->stat, &who);
     r2_stat_end(r->stat);

@@ -281,6 +281,15 @@ int r2_stat_put_nic(struct r2_stat *s, unsigned i, const struct r2_stat_nic *nic
     return 1;
 }
 
+int r2_stat_put_peer(struct r2_stat *s, unsigned i, const struct r2_stat_peer *peer)
+{
+    if (i >= R2_STAT_PEERS) {
+        return 0;
+    }
+    put(s, R2_STAT_PEERS_AT + i * R2_STAT_RECORD(*peer), peer, sizeof(*peer));
+    return 1;
+}
+
 int r2_stat_put_conn(struct r2_stat *s, unsigned i, const struct r2_stat_conn *conn)
 {
     if (i >= R2_STAT_CONNS) {

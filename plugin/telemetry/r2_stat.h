@@ -2,7 +2,7 @@
  * Statistics of a process in a mapped file of its own (docs/diagnosis.md): format, writer,
  * reader. For the plugin and r2_stat.
  *
- * Format, version 5. Records, each of them a number and a struct below. All is words of 64 bits in
+ * Format, version 6. Records, each of them a number and a struct below. All is words of 64 bits in
  * the host's order. The number is odd while its record changes and grows by two with each change,
  * so a reader knows whether what it has is whole. Structs hold fixed-width fields without holes,
  * texts are ended by a zero.
@@ -11,6 +11,7 @@
  *                    process
  *   at NICS_AT       R2_STAT_NICS records
  *   at HISTORY_AT    R2_STAT_HISTORY records, a ring
+ *   at PEERS_AT      R2_STAT_PEERS records
  *   at CONNS_AT      up to R2_STAT_CONNS records; the file is as long as it has had to be
  *
  * The number of the round is odd while several records change together.
@@ -23,11 +24,13 @@
 #include <sys/types.h>
 
 #include "base/r2_hist.h"
+#include "r2_band.h"
 
-#define R2_STAT_VERSION 5
+#define R2_STAT_VERSION 6
 #define R2_STAT_NICS    32
 #define R2_STAT_HISTORY 256
 #define R2_STAT_CONNS   2048
+#define R2_STAT_PEERS   128
 #define R2_STAT_PATHS   8
 
 /* The process. */
@@ -51,8 +54,10 @@ struct r2_stat_who {
      */
     uint64_t oob_strangers, oob_bad_frames, oob_bad_messages;
     uint64_t stalls, stalls_max_ns; /* without a fault; r2_stall.h */
-    uint64_t kept; /* registrations that are never taken away, since a driver did not let go (P12,
-                      P27) */
+    uint64_t kept;  /* registrations that are never taken away, since a driver did not let go (P12,
+                       P27) */
+    uint32_t peers; /* records in use, the first ones */
+    uint32_t peers_all; /* peers to which sends were timed */
 };
 
 enum r2_stat_nic_state {
@@ -126,6 +131,23 @@ struct r2_stat_conn {
     struct r2_stat_path path[R2_STAT_PATHS];
 };
 
+/* Transfers to a peer of one size: what its last complete window had, and the band. */
+struct r2_stat_transfer {
+    uint64_t times;             /* all that were timed */
+    uint64_t p50_ns, p99_ns;    /* of the window */
+    uint64_t at;                /* when that ended, CLOCK_REALTIME, ns; 0: there is none */
+    uint64_t low_ns, high_ns;   /* 0: learnt yet */
+    uint64_t since;             /* it is in this state, CLOCK_REALTIME, ns; 0: learning */
+    uint32_t n;                 /* times of the window */
+    uint8_t state, reserved[3]; /* enum r2_band_state */
+};
+
+/* A process that sends go to. */
+struct r2_stat_peer {
+    char host[40], address[64]; /* host empty: the record is free */
+    struct r2_stat_transfer transfer[R2_BAND_SIZES];
+};
+
 /* One line of history. */
 struct r2_stat_event {
     uint64_t no;                         /* from 1; 0: the record is free */
@@ -159,6 +181,7 @@ void r2_stat_end(struct r2_stat *s);
 int r2_stat_put_who(struct r2_stat *s, const struct r2_stat_who *who);
 int r2_stat_put_nic(struct r2_stat *s, unsigned i, const struct r2_stat_nic *nic);
 int r2_stat_put_conn(struct r2_stat *s, unsigned i, const struct r2_stat_conn *conn);
+int r2_stat_put_peer(struct r2_stat *s, unsigned i, const struct r2_stat_peer *peer);
 /* @e->no is its place in the ring. */
 int r2_stat_put_event(struct r2_stat *s, const struct r2_stat_event *e);
 
@@ -167,6 +190,7 @@ int r2_stat_put_event(struct r2_stat *s, const struct r2_stat_event *e);
 struct r2_stat_view {
     struct r2_stat_who who;
     struct r2_stat_nic nic[R2_STAT_NICS];
+    struct r2_stat_peer peer[R2_STAT_PEERS]; /* who.peers of them; host empty: could not be read */
     struct r2_stat_event event[R2_STAT_HISTORY]; /* oldest first */
     int events;
     struct r2_stat_conn *conn; /* conns of them, those in use */

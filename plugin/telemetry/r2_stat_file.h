@@ -12,14 +12,15 @@
 #define R2_STAT_WHO_AT       64
 #define R2_STAT_NICS_AT      4096
 #define R2_STAT_HISTORY_AT   (R2_STAT_NICS_AT + R2_STAT_NICS * R2_STAT_RECORD(struct r2_stat_nic))
-#define R2_STAT_CONNS_AT                                                                           \
+#define R2_STAT_PEERS_AT                                                                           \
     (R2_STAT_HISTORY_AT + R2_STAT_HISTORY * R2_STAT_RECORD(struct r2_stat_event))
+#define R2_STAT_CONNS_AT    (R2_STAT_PEERS_AT + R2_STAT_PEERS * R2_STAT_RECORD(struct r2_stat_peer))
 #define R2_STAT_SIZE(conns) (R2_STAT_CONNS_AT + (size_t)(conns)*R2_STAT_RECORD(struct r2_stat_conn))
 
-_Static_assert(sizeof(struct r2_stat_who) == 432 && sizeof(struct r2_stat_nic) == 2240 &&
+_Static_assert(sizeof(struct r2_stat_who) == 440 && sizeof(struct r2_stat_nic) == 2240 &&
                    sizeof(struct r2_stat_conn) == 728 && sizeof(struct r2_stat_event) == 512 &&
-                   sizeof(struct r2_stat_path) == 48,
-               "version 5");
+                   sizeof(struct r2_stat_path) == 48 && sizeof(struct r2_stat_peer) == 360,
+               "version 6");
 _Static_assert(R2_STAT_WHO_AT + R2_STAT_RECORD(struct r2_stat_who) <= R2_STAT_NICS_AT, "head");
 
 /* Word 1: what a reader of another version must not guess. */

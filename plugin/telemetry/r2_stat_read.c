@@ -129,6 +129,7 @@ static void who_mend(struct r2_stat_who *w)
     MEND(w->scheduler);
     MEND(w->job);
     MEND(w->step);
+    w->peers = w->peers < R2_STAT_PEERS ? w->peers : R2_STAT_PEERS;
     w->nics = w->nics < R2_STAT_NICS ? w->nics : R2_STAT_NICS;
     w->conns = w->conns < R2_STAT_CONNS ? w->conns : R2_STAT_CONNS;
 }
@@ -142,6 +143,17 @@ static void nic_mend(struct r2_stat_nic *n)
     MEND(n->trouble);
     MEND(n->blamed);
     n->state = n->state < R2_STAT_NIC_STATES ? n->state : R2_STAT_NIC_STATES;
+}
+
+static void peer_mend(struct r2_stat_peer *p)
+{
+    MEND(p->host);
+    MEND(p->address);
+    for (int s = 0; s < R2_BAND_SIZES; s++) {
+        struct r2_stat_transfer *t = &p->transfer[s];
+
+        t->state = t->state < R2_BAND_STATES ? t->state : R2_BAND_LEARNS;
+    }
 }
 
 static void conn_mend(struct r2_stat_conn *c, unsigned nics)
@@ -191,6 +203,18 @@ static int events_read(int fd, struct r2_stat_view *v)
     return 0;
 }
 
+static void peers_read(int fd, struct r2_stat_view *v)
+{
+    for (uint32_t i = 0; i < v->who.peers; i++) {
+        struct r2_stat_peer *p = &v->peer[i];
+
+        if (record(fd, R2_STAT_PEERS_AT + i * R2_STAT_RECORD(*p), p, sizeof(*p)) != 0) {
+            memset(p, 0, sizeof(*p));
+        }
+        peer_mend(p);
+    }
+}
+
 static void conns_read(int fd, struct r2_stat_view *v)
 {
     v->conns = 0;
@@ -220,6 +244,7 @@ static int pass(int fd, struct r2_stat_view *v)
         }
         nic_mend(&v->nic[i]);
     }
+    peers_read(fd, v);
     events_read(fd, v);
     conns_read(fd, v);
     return 0;

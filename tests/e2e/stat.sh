@@ -78,13 +78,13 @@ events_file() {
 # Every line of the file is by the schema. What a kind must have it has; numbers are numbers; nothing that no reader knows.
 schema='
 def known: ["schema","ts","mono_ns","boot_id","seq","host","job","pid","cuda_dev","kind","severity","code","blame","since","revises","nic","peer","cause","detected_us","stall_us",
-  "replayed_bytes","connections","capacity","counters_delta","confidence","evidence","action","recommend","command","version","digest","summary","text"];
+  "replayed_bytes","connections","capacity","counters_delta","confidence","evidence","action","recommend","command","version","digest","summary","text","transfer"];
 def figure: type == "number" and . >= 0 and . == floor;
 all(.[]; .schema == "r2.event/1" and ((keys - known) == [])
   and (.ts | test("^20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}[.][0-9]{9}Z$")) and (.mono_ns | figure) and (.boot_id | test("^[0-9a-f-]{36}$"))
   and (.seq | figure) and (.host | type == "string") and (.pid | figure) and (.job == null or (.job.id | type == "string")) and .cuda_dev == null
   and (.severity | IN("info", "warning", "critical"))
-  and (.kind | IN("fault", "switch", "verdict", "failback", "drain", "giveup", "start", "stop", "news"))
+  and (.kind | IN("fault", "switch", "verdict", "failback", "drain", "giveup", "start", "stop", "news", "transfer"))
   and (if .kind == "fault" or .kind == "switch" then (.nic.device | type == "string") and (.nic.port | figure) and (.cause.how | type == "string")
          and (.connections | figure) and (.capacity | length == 2) else true end)
   and (if .kind == "switch" then (.stall_us | figure) and (.replayed_bytes | figure) else true end)
@@ -190,6 +190,23 @@ case_latency() {
     is "times of sends: ... and in each of them" both '.[1].buckets | all(.[]; .[0] >= 14e6)'
 }
 wanted "latency" && case_latency
+
+# --- transfers to a peer: the delay is in the row, in both formats ---
+case_transfer() {
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+    "$B/softfab" up --name $fab --hosts 2 --nics 1 >/dev/null || exit 1
+    "$B/softfab" fault --name $fab 'h0:n0 delay 20ms' >/dev/null || exit 1
+    rm -f "$log"/move*
+    known='[.jobs[].processes[].peers[].transfer."16K"] | any(. != null)'
+    run -b 64K -e 64K --buffsize 64K --duration 1s --fault-cmd "$(at 300ms 0 move.json "$known" --json)" --fault-cmd "$(at 300ms 0 move "$known" -l)" --fault-cmd "$(at 300ms 0 move.prom "$known" --prom)" --fault-optional --after 100ms
+    was_right "transfers to a peer" || return
+    # a busy machine tests late: the bound below is exact
+    is "transfers to a peer: the delay" move.json '.jobs[0].processes[0].peers | length == 1 and (.[0] | .host == "h1" and .transfer."1M" == null and
+        (.transfer."16K" | .samples >= 4 and .p50_ns >= 20e6 and .p50_ns <= 60e6 and .p50_ns <= .p99_ns and .state == "learning" and .band_ns == null))'
+    says "transfers to a peer: the table" move '^ *[0-9]+ h1 +16K +[1-9][0-9]* +[2-5][0-9][.][0-9] ms +[0-9.]+ m?s  - +learning$'
+    says "transfers to a peer: Prometheus" move.prom '^r2_peer_transfer_seconds[{]peer="h1",size="16K",quantile="0.5"[}] 0[.]0[2-5]'
+}
+wanted "transfer" && case_transfer
 
 # --- two processes per host, followed ---
 case_processes() {

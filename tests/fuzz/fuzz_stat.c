@@ -79,6 +79,18 @@ static void conns_check(const struct r2_stat_view *v)
     }
 }
 
+static void peers_check(const struct r2_stat_view *v)
+{
+    FUZZ_CHECK(v->who.peers <= R2_STAT_PEERS);
+    for (uint32_t i = 0; i < v->who.peers; i++) {
+        TEXT_CHECK(v->peer[i].host);
+        TEXT_CHECK(v->peer[i].address);
+        for (int s = 0; s < R2_BAND_SIZES; s++) {
+            FUZZ_CHECK(v->peer[i].transfer[s].state < R2_BAND_STATES);
+        }
+    }
+}
+
 static void view_check(void)
 {
     static struct r2_stat_view v;
@@ -94,6 +106,7 @@ static void view_check(void)
     TEXT_CHECK(v.who.job);
     TEXT_CHECK(v.who.step);
     nics_check(&v);
+    peers_check(&v);
     conns_check(&v);
     FUZZ_CHECK(v.events >= 0 && v.events <= R2_STAT_HISTORY);
     for (int i = 0; i < v.events; i++) {
@@ -114,8 +127,9 @@ static size_t place(struct fuzz_in *in)
         {R2_STAT_NICS_AT, R2_STAT_RECORD(struct r2_stat_nic), R2_STAT_NICS},
         {R2_STAT_HISTORY_AT, R2_STAT_RECORD(struct r2_stat_event), R2_STAT_HISTORY},
         {R2_STAT_CONNS_AT, R2_STAT_RECORD(struct r2_stat_conn), CONNS},
+        {R2_STAT_PEERS_AT, R2_STAT_RECORD(struct r2_stat_peer), R2_STAT_PEERS},
     };
-    unsigned k = fuzz_pick(in, 4);
+    unsigned k = fuzz_pick(in, 5);
 
     return part[k].at + (size_t)fuzz_pick(in, part[k].n) * part[k].size +
            8 * (size_t)fuzz_pick(in, (unsigned)(part[k].size / 8));

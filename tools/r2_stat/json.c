@@ -259,11 +259,62 @@ static void proc_sends_put(struct r2_json *j, const struct stat_proc *p)
     hist_put(j, all);
 }
 
+/* Processes that sends go to: how long that takes now, by size. */
+static void transfer_put(struct r2_json *j, const char *key, const struct r2_stat_transfer *t)
+{
+    if (t->at == 0) {
+        r2_json_null(j, key);
+        return;
+    }
+    r2_json_open(j, key, '{');
+    r2_json_uint(j, "timed", t->times);
+    r2_json_uint(j, "samples", t->n);
+    time_put(j, "at", t->at);
+    r2_json_uint(j, "p50_ns", t->p50_ns);
+    r2_json_uint(j, "p99_ns", t->p99_ns);
+    if (t->high_ns) {
+        r2_json_open(j, "band_ns", '[');
+        r2_json_uint(j, NULL, t->low_ns);
+        r2_json_uint(j, NULL, t->high_ns);
+        r2_json_close(j, ']');
+    } else {
+        r2_json_null(j, "band_ns");
+    }
+    r2_json_text(j, "state", r2_band_state_name(t->state));
+    time_put(j, "since", t->since);
+    r2_json_close(j, '}');
+}
+
+static void peers_put(struct r2_json *j, const struct stat_proc *p)
+{
+    r2_json_open(j, "peers", '[');
+    for (uint32_t i = 0; i < p->v.who.peers; i++) {
+        const struct r2_stat_peer *peer = &p->v.peer[i];
+
+        if (peer->host[0] == '\0') {
+            continue;
+        }
+        r2_json_open(j, NULL, '{');
+        r2_json_text(j, "host", peer->host);
+        text_put(j, "address", peer->address);
+        r2_json_open(j, "transfer", '{');
+        for (unsigned s = 0; s < R2_BAND_SIZES; s++) {
+            transfer_put(j, r2_band_size_name(s), &peer->transfer[s]);
+        }
+        r2_json_close(j, '}');
+        r2_json_close(j, '}');
+    }
+    r2_json_close(j, ']');
+    r2_json_int(j, "peers_not_listed",
+                p->v.who.peers_all > p->v.who.peers ? p->v.who.peers_all - p->v.who.peers : 0);
+}
+
 static void proc_put(struct r2_json *j, const struct stat_proc *p)
 {
     r2_json_open(j, NULL, '{');
     who_put(j, p);
     proc_sends_put(j, p);
+    peers_put(j, p);
     r2_json_open(j, "nics", '[');
     for (uint32_t i = 0; i < p->v.who.nics; i++) {
         if (p->v.nic[i].name[0]) {

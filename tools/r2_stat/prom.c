@@ -317,6 +317,7 @@ static void everything(FILE *f, const struct stat_found *found, const struct pro
     host_counters(&o);
     nic_counters(&o);
     nic_sends(&o);
+    prom_peers(f, found);
     if (o.nics > 0) {
         nic_info(&o);
         nic_states(&o);

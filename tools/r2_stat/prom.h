@@ -4,6 +4,8 @@
 #ifndef R2_STAT_PROM_H
 #define R2_STAT_PROM_H
 
+#include <stdio.h>
+
 #include "tools/r2_stat/stat.h"
 
 enum prom_sum {
@@ -66,6 +68,9 @@ uint64_t prom_times_count(const struct prom_times *t);
 void prom_count_add(struct prom_count *to, const struct prom_count *from);
 /* What a process counts now. */
 void prom_count_take(struct prom_count *out, const struct stat_proc *p);
+
+/* Transfer times by peer host, where there are any of late. */
+void prom_peers(FILE *f, const struct stat_found *found);
 
 /*
  * The book after this look: @now are the processes that live, with what they count; who is in @old

@@ -74,3 +74,33 @@ void stat_print_sends_of(const struct r2_stat_conn *c)
         }
     }
 }
+
+static void peer_row(const struct stat_proc *p, const struct r2_stat_peer *peer, unsigned size)
+{
+    const struct r2_stat_transfer *t = &peer->transfer[size];
+    char p50[24], p99[24], low[24], high[24], band[52] = "-";
+
+    if (t->at == 0) {
+        return;
+    }
+    if (t->high_ns) {
+        snprintf(band, sizeof(band), "%s to %s", time_text(t->low_ns, low, sizeof(low)),
+                 time_text(t->high_ns, high, sizeof(high)));
+    }
+    printf("%8" PRId64 " %-24.24s %-4s %10" PRIu64 " %9s %9s  %-20s %s\n", p->v.who.pid, peer->host,
+           r2_band_size_name(size), t->times, time_text(t->p50_ns, p50, sizeof(p50)),
+           time_text(t->p99_ns, p99, sizeof(p99)), band, r2_band_state_name(t->state));
+}
+
+void stat_print_peers(struct stat_proc *const *p, int n)
+{
+    printf("\n%8s %-24s %-4s %10s %9s %9s  %-20s %s\n", "PID", "TRANSFERS TO", "SIZE", "TIMED",
+           "P50", "P99", "BAND", "STATE");
+    for (int i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < p[i]->v.who.peers; k++) {
+            for (unsigned s = 0; s < R2_BAND_SIZES; s++) {
+                peer_row(p[i], &p[i]->v.peer[k], s);
+            }
+        }
+    }
+}

@@ -156,6 +156,7 @@ static void job_nics(struct stat_proc *const *p, int n, bool sends)
     }
     if (sends) {
         stat_print_sends(nic, nics);
+        stat_print_peers(p, n);
     }
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "plugin/telemetry/r2_stat_file.h"
@@ -182,6 +183,7 @@ static void put(int i, uint64_t k)
                               .host = "h0",
                               .pid = 4711 + i,
                               .nics = 2,
+                              .peers = 1,
                               .cuda_dev = -1,
                               .capacity_up = 1,
                               .faults = 1 * x,
@@ -198,6 +200,10 @@ static void put(int i, uint64_t k)
                               .stalls = 14 * x,
                               .kept = 15 * x,
                               .stall_max_ns = 1500000 * x};
+    struct r2_stat_peer peer = {
+        .host = "odd\"host\\1",
+        .transfer[R2_BAND_1M] = {.times = 9, .p50_ns = 1000 * (unsigned)(i + 1), .p99_ns = 9000}};
+    struct timespec ts;
     struct r2_stat_nic nic[2] = {{.name = "odd\"name\\1",
                                   .device = "odd\"name\\1",
                                   .port = 1,
@@ -230,9 +236,12 @@ static void put(int i, uint64_t k)
     nic[0].sends[R2_SEND_SMALL].sum_ns = 1500000000 * x;
     nic[1].sends[R2_SEND_LARGE].n[R2_HIST_BUCKETS - 1] = 5 * x;
     nic[1].sends[R2_SEND_LARGE].n[R2_HIST_BUCKETS - 2] = 6 * x;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    peer.transfer[R2_BAND_1M].at = (uint64_t)ts.tv_sec * 1000000000;
     r2_stat_begin(proc[i]);
     ck_assert_int_eq(r2_stat_put_nic(proc[i], 0, &nic[0]), 1);
     ck_assert_int_eq(r2_stat_put_nic(proc[i], 1, &nic[1]), 1);
+    ck_assert_int_eq(r2_stat_put_peer(proc[i], 0, &peer), 1);
     ck_assert_int_eq(r2_stat_put_who(proc[i], &who), 1);
     r2_stat_end(proc[i]);
 }
@@ -311,6 +320,11 @@ START_TEST(counters_equal_those_of_json)
     ck_assert(value_of("r2_nic_state_change_timestamp_seconds{device=\"mlx5_1\",port=\"2\"}") == 6);
     ck_assert(value_of("r2_nic_connections_moved{device=\"mlx5_1\",port=\"2\"}") == 8);
     ck_assert(value_of("r2_collector_success") == 1);
+    ck_assert(
+        value_of(
+            "r2_peer_transfer_seconds{peer=\"odd\\\"host\\\\1\",size=\"1M\",quantile=\"0.5\"}") ==
+        2e-6);
+    ck_assert(value_of("r2_peer_transfer_outside{peer=\"odd\\\"host\\\\1\",size=\"1M\"}") == 0);
     ck_assert(prom_sum("r2_nic_state") == 2); /* one state each */
 }
 END_TEST

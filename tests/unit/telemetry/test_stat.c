@@ -46,6 +46,7 @@ static void put_some(struct r2_stat *s)
                               .host = "h0",
                               .pid = 4711,
                               .nics = 2,
+                              .peers = 2,
                               .conns = 3,
                               .conns_all = 3,
                               .history = 2,
@@ -53,11 +54,13 @@ static void put_some(struct r2_stat *s)
     struct r2_stat_nic nic = {.name = "mlx5_1", .port = 1, .state = R2_STAT_NIC_DOWN, .moved = 4};
     struct r2_stat_conn conn = {
         .id = 7, .npaths = 2, .dev = 1, .path = {{.nic = 1, .state = R2_STAT_PATH_UP}}};
+    struct r2_stat_peer peer = {.host = "h1", .transfer[R2_BAND_1M] = {.p50_ns = 77}};
     struct r2_stat_event e = {.no = 1, .kind = R2_EVENT_FAULT, .stall_ns = -1, .text = "first"};
 
     r2_stat_begin(s);
     ck_assert_int_eq(r2_stat_put_nic(s, 1, &nic), 1);
     ck_assert_int_eq(r2_stat_put_conn(s, 2, &conn), 1);
+    ck_assert_int_eq(r2_stat_put_peer(s, 1, &peer), 1);
     ck_assert_int_eq(r2_stat_put_event(s, &e), 1);
     e.no = 2;
     snprintf(e.text, sizeof(e.text), "second");
@@ -82,6 +85,9 @@ START_TEST(what_is_written_is_read)
     ck_assert_int_eq(v.who.pid, 4711);
     ck_assert_str_eq(v.nic[1].name, "mlx5_1");
     ck_assert_uint_eq(v.nic[1].moved, 4);
+    ck_assert_str_eq(v.peer[0].host, "");
+    ck_assert_str_eq(v.peer[1].host, "h1");
+    ck_assert_uint_eq(v.peer[1].transfer[R2_BAND_1M].p50_ns, 77);
     ck_assert_int_eq(v.events, 2);
     ck_assert_str_eq(v.event[0].text, "first");
     ck_assert_str_eq(v.event[1].text, "second");
@@ -443,6 +449,15 @@ static void texts_clean(const struct r2_stat_view *v)
             ck_assert(*c >= 0x20 && *c < 0x7f);
         }
     }
+    ck_assert_uint_le(v->who.peers, R2_STAT_PEERS);
+    for (uint32_t i = 0; i < v->who.peers; i++) {
+        for (const char *c = v->peer[i].host; *c; c++) {
+            ck_assert(*c >= 0x20 && *c < 0x7f);
+        }
+        for (int s = 0; s < R2_BAND_SIZES; s++) {
+            ck_assert_uint_lt(v->peer[i].transfer[s].state, R2_BAND_STATES);
+        }
+    }
     for (int i = 0; i < v->conns; i++) {
         ck_assert_uint_le(v->conn[i].npaths, R2_STAT_PATHS);
         ck_assert(v->conn[i].dev == 0 || v->conn[i].dev < v->who.nics);
@@ -523,6 +538,8 @@ START_TEST(garbage_in_the_records)
         pwrite(fd, &x, 8,
                (off_t)(R2_STAT_NICS_AT +
                        (size_t)(i % R2_STAT_NICS) * R2_STAT_RECORD(struct r2_stat_nic)));
+        pwrite(fd, &x, 8,
+               (off_t)(R2_STAT_PEERS_AT + (size_t)i * R2_STAT_RECORD(struct r2_stat_peer)));
     }
     ck_assert_int_eq(pwrite(fd, &x, 8, R2_STAT_WHO_AT), 8);
     ck_assert_int_eq(r2_stat_read(r2_stat_path(s), geteuid(), &v, why, sizeof(why)), 1);

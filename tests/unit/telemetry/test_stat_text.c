@@ -20,6 +20,7 @@ static char dir[64], text[16384];
 static struct r2_stat *stat_file[2];
 static struct r2_stat_nic nic[3];
 static struct r2_stat_conn conn;
+static uint32_t peers[2]; /* records of each file */
 static uint64_t now;
 
 /* r2_stat ARGUMENTS on what stands there; its exit status. */
@@ -60,6 +61,8 @@ static void put(int i)
                               .cuda_dev = -1,
                               .capacity_up = 3,
                               .conns_all = 1,
+                              .peers = peers[i],
+                              .peers_all = peers[i],
                               .conns = 1};
 
     r2_stat_begin(stat_file[i]);
@@ -90,6 +93,7 @@ static void setup(void)
         snprintf(nic[i].name, sizeof(nic[i].name), "fab%u", i);
         memcpy(nic[i].device, nic[i].name, sizeof(nic[i].device));
     }
+    peers[0] = peers[1] = 0;
     conn =
         (struct r2_stat_conn){.id = 1, .is_send = 1, .npaths = 5, .standing = 1, .peer_host = "h1"};
 }
@@ -265,6 +269,60 @@ START_TEST(times_of_sends)
 }
 END_TEST
 
+static void transfer_put(struct r2_stat_peer *p, const char *host, int size, uint64_t p50,
+                         int state)
+{
+    snprintf(p->host, sizeof(p->host), "%s", host);
+    p->transfer[size] = (struct r2_stat_transfer){.times = 512,
+                                                  .n = 16,
+                                                  .p50_ns = p50,
+                                                  .p99_ns = 2 * p50,
+                                                  .at = now,
+                                                  .since = now,
+                                                  .low_ns = 6000000,
+                                                  .high_ns = 15000000,
+                                                  .state = (uint8_t)state};
+}
+
+/* By process in JSON and text; by host, of two processes the later one, in Prometheus'. */
+START_TEST(transfers_to_peers)
+{
+    struct r2_stat_peer peer = {.address = "10.0.0.2:4711"};
+
+    transfer_put(&peer, "h1", R2_BAND_128K, 20000000, R2_BAND_ABOVE);
+    transfer_put(&peer, "h1", R2_BAND_MORE, 3000, R2_BAND_LEARNS);
+    peer.transfer[R2_BAND_MORE].high_ns = 0;
+    peers[0] = 1;
+    ck_assert_int_eq(r2_stat_put_peer(stat_file[0], 0, &peer), 1);
+    ck_assert_int_eq(r2_stat_put_peer(stat_file[0], R2_STAT_PEERS, &peer), 0);
+    put(0);
+    memset(&peer, 0, sizeof(peer));
+    transfer_put(&peer, "h1", R2_BAND_128K, 10000000, R2_BAND_INSIDE);
+    ck_assert_int_eq(r2_stat_put_peer(stat_file[1], 0, &peer), 1);
+    memset(&peer, 0, sizeof(peer));
+    transfer_put(&peer, "h\"2", R2_BAND_1M, 10000000, R2_BAND_INSIDE);
+    peer.transfer[R2_BAND_1M].at -= 120000000000; /* of two minutes ago */
+    ck_assert_int_eq(r2_stat_put_peer(stat_file[1], 1, &peer), 1);
+    peers[1] = 2;
+    put(1);
+    tool("-l");
+    has("\n    4711 h1                       128K        512   20.0 ms   40.0 ms  6.0 ms to 15.0 ms    above\n");
+    has("\n    4711 h1                       more        512    3.0 us    6.0 us  -                    learning\n");
+    has("\n    4712 h1                       128K        512   10.0 ms   20.0 ms  6.0 ms to 15.0 ms    inside\n");
+    tool("--json");
+    has("\"peers\":[{\"host\":\"h1\",\"address\":\"10.0.0.2:4711\",\"transfer\":{\"16K\":null,\"128K\":{\"timed\":512,\"samples\":16,\"at\":\"20");
+    has("\"p50_ns\":20000000,\"p99_ns\":40000000,\"band_ns\":[6000000,15000000],\"state\":\"above\",\"since\":\"20");
+    has("\"band_ns\":null,\"state\":\"learning\"");
+    has("\"peers_not_listed\":0");
+    tool("--prom");
+    has("r2_peer_transfer_seconds{peer=\"h1\",size=\"128K\",quantile=\"0.5\"} 0.020000000\n");
+    has("r2_peer_transfer_seconds{peer=\"h1\",size=\"128K\",quantile=\"0.99\"} 0.040000000\n");
+    has("r2_peer_transfer_outside{peer=\"h1\",size=\"128K\"} 1\n");
+    has("r2_peer_transfer_outside{peer=\"h1\",size=\"more\"} 0\n");
+    ck_assert_msg(strstr(text, "size=\"1M\"") == NULL, "%s", text);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, a_verdict_with_its_code_and_without_the_nic);
@@ -273,6 +331,7 @@ static void add(TCase *t)
     tcase_add_test(t, paths_are_told_apart);
     tcase_add_test(t, a_receiver_shows_what_carries);
     tcase_add_test(t, times_of_sends);
+    tcase_add_test(t, transfers_to_peers);
 }
 
 int main(void)

@@ -231,6 +231,7 @@ struct r2_questions {
 
 /* A process at the other end of connections. Service thread. */
 struct r2_transfer;
+struct r2_nic_log;
 
 struct r2_peer {
     struct r2_peer *next, **prev, *hash_next;
@@ -356,6 +357,7 @@ struct r2_inst {
     } mem;
     struct {
         struct r2_report *report; /* NULL: none */
+        struct r2_nic_log *nics;  /* NULL: none */
         /* Of each NIC, by whoever sends over it; r2_latency.c */
         struct r2_hist_live latency[IB_MAX_NICS][R2_SEND_SIZES];
     } telemetry;

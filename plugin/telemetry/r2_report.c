@@ -9,6 +9,7 @@
 #include "base/r2_log.h"
 #include "core/r2_registry.h"
 #include "probe/probe_line.h"
+#include "r2_nic_log.h"
 #include "r2_report_int.h"
 
 #define STALL_POLL 1000000ull    /* ns between two checks of connections that wait ... */
@@ -173,6 +174,7 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
     struct r2_report *r;
     int stats = inst->cfg.stats && inst->share.run_dir[0];
 
+    inst->telemetry.nics = r2_nic_log_open(inst);
     if (inst->nics.count == 0 ||
         (!stats && !inst->share.run_dir[0] && !inst->cfg.event_file[0] && !inst->cfg.on_event[0]) ||
         (r = calloc(1, sizeof(*r))) == NULL) {
@@ -209,6 +211,7 @@ void r2_report_stop(struct r2_inst *inst)
     struct r2_event e = r2_event_empty;
     const struct r2_event_sum *s;
 
+    r2_nic_log_flush(inst);
     if (r == NULL || r->stopped) {
         return;
     }
@@ -239,6 +242,8 @@ void r2_report_free(struct r2_inst *inst)
     struct r2_report *r = inst->telemetry.report;
 
     inst->telemetry.report = NULL;
+    free(inst->telemetry.nics);
+    inst->telemetry.nics = NULL;
     if (r) {
         r2_event_file_close(&r->events);
         r2_stat_remove(r->stat);
@@ -272,6 +277,7 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
     }
     r2_report_cases_step(r, now, r2_comm_first(inst) == NULL);
     if (rows_due(r, now, tick)) {
+        r2_nic_log_flush(inst);
         r->changed = 0;
         r->wrote_at = now;
         r2_report_rows_write(r);
@@ -466,6 +472,7 @@ static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
     struct r2_event e = r2_event_empty;
     uint64_t now = r2_now(inst);
 
+    r2_nic_log_cause(inst, v);
     if (r == NULL) {
         return;
     }

@@ -208,6 +208,54 @@ case_transfer() {
 }
 wanted "transfer" && case_transfer
 
+# --- a NIC that fails in one job after the other: the history of the host, and who is advised for drain ---
+# lemon JOB: fab1 of host 0 goes down in it
+lemon() {
+    export SLURM_JOB_ID="$1"
+    run --duration 1s --fault "300ms:h0:n1 down" --fault-cmd "$(at 400ms 0 lemon.json "$switched" --json)" --fault-optional --after 100ms
+    unset SLURM_JOB_ID
+    "$B/softfab" fault --name $fab 'h0:n1 up' >/dev/null || exit 1
+    was_right "history: job $1"
+}
+# history HOST FILE STATUS: goes to FILE and FILE.json
+history() {
+    on "$1" "$B/r2_stat" --nic-history --json >"$log/$2.json" 2>&1
+    on "$1" "$B/r2_stat" --nic-history >"$log/$2" 2>&1
+    rc=$?
+    if [ $rc = "$3" ]; then ok "history: exit status $3"; else bad "history: exit status" "$rc, expected $3: $(cat "$log/$2")"; fi
+}
+case_history() {
+    fabric 2
+    on 0 sh -c 'rm -f "$NCCL_R2_RUN_DIR"/*.nics*'
+    rm -f "$log"/past* "$log"/lemon*
+    history 0 past0 0
+    says "history: none" past0 '^no NIC of this host has failed'
+    lemon 1 || return
+    lemon 2 || return
+    history 0 past2 0
+    is "history: two jobs" past2.json '.schema == "r2.nic-history/1" and .files_not_read == 0 and (.nics | length == 1) and (.nics[0] | .device == "fab1" and .port == 1 and
+        .verdict == "watch" and .jobs_failed == 2 and (.failures + .flaps | . == 1 or . == 2) and .hours_slow == 0 and .why == null and (.failed_at | test("^20")))'
+    history 1 past1 0
+    says "history: the other host has none" past1 '^no NIC of this host has failed'
+    lemon 3 || return
+    history 0 past3 1
+    says "history: drain" past3 '^fab1/1 +drain +3 +[0-9]+ +[0-9]+ +0  [0-9:]{8} +failed in 3 jobs in 7 days$'
+    on 0 "$B/r2_stat" --prom >"$log/past.prom" 2>&1
+    says "history: Prometheus" past.prom '^r2_nic_drain_advised[{]device="fab1",port="1",guid="[0-9a-f]{16}"[}] 1$'
+    run --duration 500ms
+    was_right "history: a job after it" || return
+    if grep -q '^h0:.* NIC fab1: failed in 3 jobs in 7 days; r2_ctl drain is advised' "$log/out"; then ok "history: the next job says so"; else bad "history: the next job says so" "$(grep 'NET/R2' "$log/out" | head -5)"; fi
+    # shellcheck disable=SC2016
+    on 0 sh -c 'for f in "$NCCL_R2_RUN_DIR"/*.nics; do sed "s/^hour \\([0-9]*\\) ./hour \\1 9/" "$f" >"$f.t" && cat "$f.t" >"$f" && rm "$f.t"; done'
+    history 0 past4 2
+    says "history: a damaged file is named" past4 '^r2_stat: .*/nccl-net-r2[.][0-9]+[.]nics is damaged, line [0-9]+: it counts for nothing$'
+    lemon 4 || return
+    if grep -q 'WARN NET/R2 : history of NICs: .*[.]nics is damaged, line [0-9]*: it counts for nothing, and is .*[.]nics[.]bad now' "$log/out"; then ok "history: the job says that it is damaged"; else bad "history: the job says that it is damaged" "$(grep WARN "$log/out" | head -5)"; fi
+    history 0 past5 0
+    is "history: it begins anew" past5.json '.nics | length == 1 and .[0].jobs_failed == 1'
+}
+wanted "history" && case_history
+
 # --- two processes per host, followed ---
 case_processes() {
     fabric 2

@@ -9,7 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "plugin/base/r2_fnv.h"
 #include "plugin/telemetry/r2_event.h"
+#include "plugin/telemetry/r2_nic_history.h"
 #include "plugin/telemetry/r2_stat_file.h"
 
 #define CONNS 4 /* that the input writes */
@@ -178,6 +180,51 @@ static void line_check(struct fuzz_in *in)
                (out[0] == '{' && out[n - 2] == '}' && out[n - 1] == '\n' && out[n] == '\0'));
 }
 
+/* A history of NICs whose checksum is right, as a process of the same user may make it: what is
+ * taken prints as it was taken, and lines that are no such are refused. */
+static void nics_history_check(struct fuzz_in *in)
+{
+    static struct r2_nic_history h, again;
+    static char text[R2_NIC_HISTORY_TEXT];
+    static const char *const line[] = {"nic %016llx %llu fab0 %llu\n", "hour %llu %llu %llu %08x\n",
+                                       "job %08llx %llu\n"};
+    struct r2_nic_judged j;
+    char raw[64];
+    size_t n = (size_t)snprintf(text, sizeof(text), "r2.nic-history/1\n");
+
+    for (unsigned i = fuzz_pick(in, 80); i > 0 && fuzz_more(in); i--) {
+        unsigned k = fuzz_pick(in, 4);
+        unsigned long long a = fuzz_number(in), b = fuzz_number(in), c = fuzz_number(in);
+
+        if (k == 3) {
+            fuzz_text(in, raw, sizeof(raw));
+            n += (size_t)snprintf(text + n, sizeof(text) - n, "%s\n", raw);
+        } else if (k == 0) {
+            n += (size_t)snprintf(text + n, sizeof(text) - n, line[0], a, b, c);
+        } else if (k == 1) {
+            n += (size_t)snprintf(text + n, sizeof(text) - n, line[1], a, b, c, (unsigned)a);
+        } else {
+            n += (size_t)snprintf(text + n, sizeof(text) - n, line[2], a & UINT32_MAX, b);
+        }
+    }
+    n += (size_t)snprintf(text + n, sizeof(text) - n, "end %08x\n",
+                          r2_fnv_add(R2_FNV_BASIS, text, n));
+    if (r2_nic_history_parse(text, n, &h) != 0) {
+        FUZZ_CHECK(h.nics == 0);
+        return;
+    }
+    for (uint32_t i = 0; i < h.nics; i++) {
+        r2_nic_history_judge(&h.nic[i], fuzz_number(in), &j);
+        FUZZ_CHECK(j.verdict < R2_NIC_VERDICTS);
+    }
+    n = r2_nic_history_print(&h, text, sizeof(text));
+    FUZZ_CHECK(n > 0 && r2_nic_history_parse(text, n, &again) == 0 &&
+               memcmp(&h, &again, sizeof(h)) == 0);
+    memset(&again, 0, sizeof(again));
+    r2_nic_history_merge(&again, &h);
+    FUZZ_CHECK(again.nics <= h.nics);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_in in = {data, data + size};
@@ -187,7 +234,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     prepare();
     while (fuzz_more(&in)) {
-        switch (fuzz_pick(&in, 8)) {
+        switch (fuzz_pick(&in, 9)) {
         case 0:
             view_check();
             break;
@@ -196,6 +243,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         case 2:
             line_check(&in);
+            break;
+        case 8:
+            nics_history_check(&in);
             break;
         case 3:
             FUZZ_CHECK(ftruncate(fd, (off_t)(fuzz_number(&in) % (R2_STAT_SIZE(CONNS) + 1))) == 0);

@@ -16,6 +16,7 @@ static const char usage[] =
     "  --json                 everything as one JSON object; with --follow one object a line\n"
     "  --prom [FILE]          for Prometheus' textfile collector: into FILE, whole or not at all; else to stdout\n"
     "  --check                one line of at most 80 characters, and the exit status says it\n"
+    "  --nic-history          what its NICs have gone through over jobs, and which to drain: then the exit status is 1\n"
     "  --assert-loaded        exit status 0 when a process of this user (and job) uses the plugin, else 1\n"
     "  --run-dir DIR          the run directory; else $NCCL_R2_RUN_DIR, else /run/nccl-net-r2 and /dev/shm\n"
     "  --version | -h, --help\n"
@@ -29,6 +30,7 @@ enum {
     OPT_PROM,
     OPT_CHECK,
     OPT_LOADED,
+    OPT_NICS,
     OPT_DIR,
     OPT_VERSION,
     OPT_HELP
@@ -44,6 +46,7 @@ static const struct option options[] = {
     {"prom", optional_argument, NULL, OPT_PROM},
     {"check", no_argument, NULL, OPT_CHECK},
     {"assert-loaded", no_argument, NULL, OPT_LOADED},
+    {"nic-history", no_argument, NULL, OPT_NICS},
     {"run-dir", required_argument, NULL, OPT_DIR},
     {"version", no_argument, NULL, OPT_VERSION},
     {"help", no_argument, NULL, OPT_HELP},
@@ -52,7 +55,7 @@ static const struct option options[] = {
 
 struct args {
     struct stat_more more;
-    bool json, follow, check, loaded;
+    bool json, follow, check, loaded, nics;
     double watch; /* seconds; 0: not asked for */
     const char *dir;
     const char *prom; /* file, "-": stdout; NULL: not asked for */
@@ -85,6 +88,8 @@ static int run(const struct args *a)
         rc = stat_watch(f, a->watch, a->more);
     } else if (a->follow) {
         rc = stat_follow(f, a->json);
+    } else if (a->nics) {
+        rc = stat_nic_history(f, a->json);
     } else {
         stat_take(f);
         if (a->check) {
@@ -151,6 +156,9 @@ static int args_read(struct args *a, int argc, char **argv)
         case OPT_LOADED:
             a->loaded = true;
             break;
+        case OPT_NICS:
+            a->nics = true;
+            break;
         case OPT_DIR:
             a->dir = optarg;
             break;
@@ -169,11 +177,12 @@ static int args_read(struct args *a, int argc, char **argv)
         return args_misuse("r2_stat", "there is nothing to name beside options, not '%s'",
                            argv[optind]);
     }
-    if ((a->watch > 0) + a->follow + a->check + a->loaded + (a->prom != NULL) > 1) {
-        return misuse("--watch, --follow, --check, --prom and --assert-loaded exclude each other");
+    if ((a->watch > 0) + a->follow + a->check + a->loaded + a->nics + (a->prom != NULL) > 1) {
+        return misuse(
+            "--watch, --follow, --check, --prom, --nic-history and --assert-loaded exclude each other");
     }
     return a->json && (a->watch > 0 || a->check || a->loaded || a->prom)
-               ? misuse("--json goes alone or with --follow")
+               ? misuse("--json goes alone or with --follow or --nic-history")
                : 0;
 }
 

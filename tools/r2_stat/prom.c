@@ -318,6 +318,7 @@ static void everything(FILE *f, const struct stat_found *found, const struct pro
     nic_counters(&o);
     nic_sends(&o);
     prom_peers(f, found);
+    prom_nic_history(f, found);
     if (o.nics > 0) {
         nic_info(&o);
         nic_states(&o);

@@ -72,6 +72,9 @@ void prom_count_take(struct prom_count *out, const struct stat_proc *p);
 /* Transfer times by peer host, where there are any of late. */
 void prom_peers(FILE *f, const struct stat_found *found);
 
+/* Which NICs their history advises for drain. */
+void prom_nic_history(FILE *f, const struct stat_found *found);
+
 /*
  * The book after this look: @now are the processes that live, with what they count; who is in @old
  * and not there any more has ended, or, where some files could not be read (@unread), may have:

@@ -97,6 +97,10 @@ int stat_check(const struct stat_found *f);
  * none. */
 int stat_assert_loaded(const struct stat_found *f);
 
+/* History of NICs over jobs. Exit status 0; 1: one is advised for drain; 2: a file cannot be read.
+ */
+int stat_nic_history(const struct stat_found *f, bool json);
+
 /* Short forms: 1.2 GB; 14:02:11, or the day when that is not today. */
 const char *stat_bytes(uint64_t bytes, char *out, size_t room);
 const char *stat_time(uint64_t ns, bool fraction, char *out, size_t room);

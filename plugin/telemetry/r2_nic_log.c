@@ -135,5 +135,4 @@ void r2_nic_log_cause(struct r2_inst *inst, const struct r2_cause *v)
     snprintf(n.name, sizeof(n.name), "%.23s", nic->dev_name);
     snprintf(n.peer, sizeof(n.peer), "%.39s", v->peer_host ? v->peer_host : "");
     log->note[log->pending++] = n;
-    r2_nic_log_flush(inst);
 }

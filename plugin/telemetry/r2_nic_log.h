@@ -12,9 +12,11 @@ struct r2_nic_log;
 /* NULL: the process keeps no statistics, or there is no run directory. Says at INFO which NICs are
  * advised for drain. Free with free(). */
 struct r2_nic_log *r2_nic_log_open(const struct r2_inst *inst);
-/* Which component broke: what is a NIC of ours is entered. */
+/* Which component broke: what is a NIC of ours is entered by the next flush. Connections settle
+ * now: this touches no file. */
 void r2_nic_log_cause(struct r2_inst *inst, const struct r2_cause *v);
-/* Enters what has been found and was not entered yet, the file being busy. */
+/* With the rows of the statistics: enters what has been found. Where the file is busy, the next
+ * one does. */
 void r2_nic_log_flush(struct r2_inst *inst);
 
 #endif

@@ -78,6 +78,7 @@ START_TEST(what_is_no_failure_of_ours_is_not)
     rig_run(rig, RIG_S);
     ck_assert_int_eq(get(), R2_NIC_FILE_NONE);
     cause("R2-G02", 1, 1, "h1");
+    rig_run(rig, 2 * RIG_S);
     ck_assert_int_eq(get(), R2_NIC_FILE_OK);
     ck_assert_uint_eq(h.nic[0].hour[0].failures, 0);
     ck_assert_int_eq(__builtin_popcount(h.nic[0].hour[0].slow_to), 1);
@@ -93,18 +94,20 @@ START_TEST(a_busy_file_is_tried_again)
     begin(2, NULL);
     messages(4);
     cause("R2-N01", 0, 2, "h1");
+    ck_assert_int_eq(get(), R2_NIC_FILE_NONE); /* not while connections settle */
+    rig_run(rig, 2 * RIG_S);
     ck_assert_int_eq(get(), R2_NIC_FILE_OK);
     fd = open(path(), O_RDWR);
     ck_assert_int_eq(flock(fd, LOCK_EX), 0);
     cause("R2-N02", 1, 2, "h1");
-    rig_run(rig, RIG_S);
+    rig_run(rig, 2 * RIG_S);
     ck_assert_int_eq(get(), R2_NIC_FILE_OK);
     ck_assert_uint_eq(h.nics, 1);
     close(fd);
     if (_i) {
         r2_report_stop(rig->side[0].inst);
     } else {
-        rig_run(rig, RIG_S);
+        rig_run(rig, 2 * RIG_S);
     }
     ck_assert_int_eq(get(), R2_NIC_FILE_OK);
     ck_assert_uint_eq(h.nics, 2);

@@ -126,6 +126,8 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
         /* its NIC may have stood still together with it: time for an answer from now on */
         r2_pair_probe_move(pair, R2_PROBE_TIMED);
         pair->probe.from = pair->inst->watch.clock;
+        pair->probe.announced = 0; /* where it asks as well, ours may have been lost: it is put once
+                                      more, so that the peer owes us what it finds */
     }
     if ((m->flags & FO_PROBE_WORKS) && pair->probe.state == R2_PROBE_TIMED) {
         r2_pair_probe_move(pair, R2_PROBE_GOOD);

@@ -329,7 +329,7 @@ static int probe_words_lost(struct rig *r, int from, int type, union fo_body *bo
  * RC refuses a gap once. The probe is lost, and the refusal of those behind it, too: the queue pair
  * is silent until its time-out, long after the verdict, over a way that is good.
  */
-static void lose_probe_and_refusal(void)
+static void lose_probe_and_refusal(uint64_t phase)
 {
     const struct fab_counters *there = &fab_inproc_nic(rig->f, 1, 0)->cnt;
     struct r2_pair *pair = pair_of(0, 0);
@@ -337,7 +337,7 @@ static void lose_probe_and_refusal(void)
     uint64_t lost, naks;
 
     recv_post(0, 100);
-    rig_run(rig, 150 * RIG_MS);
+    rig_run(rig, 150 * RIG_MS + phase);
     rig->filter = probe_words_lost; /* R asks nothing while the way is bad: its own question would
                                        get lost, too */
     driver.held = driver_hook(0, 0)->cq;
@@ -366,14 +366,15 @@ static void lose_probe_and_refusal(void)
     no_pair_moved();
 }
 
-/* And again, once a question has been answered. */
+/* And again, once a question has been answered. The other end asks as well, by its own ticks:
+ * sooner, later, or just before it hears of this question. */
 START_TEST(lost_probe_and_lost_refusal_are_no_fault)
 {
     start(2, (const char *[]){QUIET_RC, NULL});
     wait_probes();
     messages(4, 100);
     for (int i = 0; i < 3; i++) {
-        lose_probe_and_refusal();
+        lose_probe_and_refusal((uint64_t)_i * RIG_MS);
         rig_run(rig, 11 * RIG_S); /* it is the first time again */
         wait_probes();
     }
@@ -393,7 +394,7 @@ static void add_none(TCase *t)
     tcase_add_loop_test(t, slow_links_are_no_fault, 0, 6);
     tcase_add_test(t, a_link_that_slows_down_is_no_fault);
     tcase_add_loop_test(t, loss_and_short_flaps_are_no_fault, 0, 3);
-    tcase_add_test(t, lost_probe_and_lost_refusal_are_no_fault);
+    tcase_add_loop_test(t, lost_probe_and_lost_refusal_are_no_fault, 0, 8);
     tcase_add_loop_test(t, close_is_no_fault, 0, 4);
 }
 

@@ -197,7 +197,9 @@ static uint64_t pause_of(struct r2_pair *pair, uint64_t now)
     uint32_t dice;
 
     least = least < PAUSE ? PAUSE : least < PAUSE_MOST ? least : PAUSE_MOST;
-    if (pair->build.state == R2_PAIR_BROKEN) {
+    if (pair->build.state == R2_PAIR_BROKEN && r2_elapsed(now, h->tried_at) >= PAUSE) {
+        h->rest = 0; /* it could be made, and broke while the other end was waited for */
+    } else if (pair->build.state == R2_PAIR_BROKEN) {
         h->rest = 2 * h->rest < REST_MOST ? 2 * h->rest : REST_MOST; /* for no path */
         h->rest = h->rest == 0 || (h->interest & R2_PROBATION_PATH) ? BROKEN : h->rest;
         least = h->rest;

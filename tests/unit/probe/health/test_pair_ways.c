@@ -49,6 +49,46 @@ START_TEST(late_word_of_one_that_serves_another)
 }
 END_TEST
 
+static int is_open(struct rig *r)
+{
+    return pair_of(1, 0)->build.state == R2_PAIR_OPEN;
+}
+
+static int is_broken(struct rig *r)
+{
+    return pair_of(1, 0)->build.state == R2_PAIR_BROKEN;
+}
+
+static int are_ready(struct rig *r)
+{
+    return r2_pair_ready(pair_of(0, 0)) && r2_pair_ready(pair_of(1, 0));
+}
+
+/* It breaks while it waits to hear whom it serves, and cannot be connected then: that is no driver
+ * that refuses, which would be left alone for longer each time. */
+START_TEST(one_that_breaks_while_it_waits_is_made_anew)
+{
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    fire("h1:n0 down");
+    rig_run(rig, 50 * RIG_MS);
+    rig->filter = nothing_from_process_0;
+    rig_enter(&rig->side[1]);
+    r2_pair_rebuild(pair_of(1, 0));
+    fire("h1:n0 up");
+    ck_assert(rig_until(rig, is_open, RIG_S));
+    rig_run(rig, 500 * RIG_MS);
+    ck_assert(is_open(rig));
+    probe_break(1, 0);
+    rig->filter = NULL;
+    ck_assert(rig_until(rig, is_broken, RIG_S));
+    ck_assert(rig_until(rig, are_ready, 700 * RIG_MS));
+    rig_run(rig, 2 * RIG_S);
+    messages(2, 100);
+    stop();
+}
+END_TEST
+
 static uint64_t slower; /* ns, the second way */
 
 struct heard {
@@ -104,6 +144,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, late_word_of_one_that_serves_another);
+    tcase_add_test(t, one_that_breaks_while_it_waits_is_made_anew);
     tcase_add_loop_test(t, announcements_by_two_ways, 0, 16 * 16);
 }
 

@@ -380,7 +380,8 @@ struct r2_inst {
         struct r2_comm *kicked; /* by list.kick_next */
         struct r2_comm *turn;   /* ... those of this turn of the service thread */
         uint32_t next_id;
-        _Atomic(struct r2_comm *) woken;           /* by list.woken_next; no lock: r2_comm_wake() */
+        _Atomic(struct r2_comm *) woken; /* by list.woken_next; no lock: r2_comm_wake() */
+        _Atomic int sleep; /* the service thread sleeps until one wakes, or for long */
         struct r2_listen *listen[R2_COMM_BUCKETS]; /* by number */
     } comms;                                       /* r2_registry.c */
     struct r2_visits visits;                       /* r2_visit.h */
@@ -420,6 +421,7 @@ struct r2_inst {
         uint64_t clock;            /* ns, stands still while the process does not run */
         uint64_t tick;             /* ... when the connections are checked next */
         uint64_t at, last;         /* the next step and the last one, real time */
+        uint64_t rest;             /* ns that the thread sleeps now, nothing being under way; 0 */
         int probing;               /* a probe went out, its answer is looked for soon */
         struct r2_questions asked; /* r2_questions.h */
         struct r2_nic_load *load;  /* of each NIC; r2_load.h */

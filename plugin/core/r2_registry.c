@@ -19,6 +19,13 @@
  *
  * Who posts before that visit is seen by it; who posts behind it sees awake == 0, since the gate
  * orders the two: none is lost. None is popped singly, so that an A-B-A does no harm.
+ *
+ * Before the thread sleeps for long (Dekker, all four sequentially consistent):
+ *
+ *     push                                    sleep = 1
+ *     sleep == 1: sleep = 0, wake the thread  the stack is not empty: no sleep
+ *
+ * Either the owner finds the thread asleep, or the thread finds what the owner has pushed.
  */
 void r2_comm_wake(void *arg)
 {
@@ -29,7 +36,31 @@ void r2_comm_wake(void *arg)
     do {
         c->list.woken_next = first;
     } while (!atomic_compare_exchange_weak_explicit(&inst->comms.woken, &first, c,
-                                                    memory_order_release, memory_order_relaxed));
+                                                    memory_order_seq_cst, memory_order_relaxed));
+    if (atomic_load_explicit(&inst->comms.sleep, memory_order_seq_cst) &&
+        atomic_exchange_explicit(&inst->comms.sleep, 0, memory_order_relaxed)) {
+        r2_inst_wake(inst);
+    }
+}
+
+bool r2_comms_sleep(struct r2_inst *inst)
+{
+    if (r2_comms_awake(inst)) {
+        return false;
+    }
+    atomic_store_explicit(&inst->comms.sleep, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&inst->comms.woken, memory_order_seq_cst)) {
+        r2_comms_turn(inst);
+        return false;
+    }
+    return true;
+}
+
+void r2_comms_turn(struct r2_inst *inst)
+{
+    if (atomic_load_explicit(&inst->comms.sleep, memory_order_relaxed)) {
+        atomic_store_explicit(&inst->comms.sleep, 0, memory_order_relaxed);
+    }
 }
 
 static void list_enter(struct r2_comm **first, struct r2_comm *c)

@@ -21,7 +21,8 @@ struct r2_comm *r2_comm_kicked(struct r2_inst *inst);
 
 /*
  * Who holds the gate of @comm, whose conn.awake was 0: it is awake from the service thread's next
- * r2_comms_awake() on. No lock, no call of the kernel. Service thread, gate held: it rests again.
+ * r2_comms_awake() on. No lock; no call of the kernel, unless the thread sleeps: the first one that
+ * wakes ends that. Service thread, gate held: it rests again.
  */
 void r2_comm_wake(void *comm);
 void r2_comm_rest(struct r2_comm *c);
@@ -30,6 +31,12 @@ void r2_comm_rest_expecting(struct r2_comm *c);
 /* Service thread. The first of those awake, by list.awake_next; the others have nothing under way.
  */
 struct r2_comm *r2_comms_awake(struct r2_inst *inst);
+/*
+ * Service thread. sleep: none is awake, and the first one that wakes from here on gives the thread
+ * a turn; false: one is. turn: it is in one.
+ */
+bool r2_comms_sleep(struct r2_inst *inst);
+void r2_comms_turn(struct r2_inst *inst);
 /* Service thread. The first of those that rest and expect something, likewise; what comes wakes
  * them, since it is acknowledged. */
 struct r2_comm *r2_comms_expecting(struct r2_inst *inst);

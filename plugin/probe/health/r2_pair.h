@@ -220,7 +220,12 @@ void r2_pair_send_probe(struct r2_pair *pair, uint64_t clock, uint64_t limit);
 
 /* Announcements; returns the next deadline (real time). */
 uint64_t r2_pairs_announce(struct r2_inst *inst, uint64_t now);
-/* Answers and verdicts. Returns whether an answer is to be looked for soon. */
-int r2_pairs_watch(struct r2_inst *inst, uint64_t clock);
+/* Answers and verdicts; what there is to look for next, on any pair. */
+enum r2_pairs_want {
+    R2_PAIRS_NOTHING,
+    R2_PAIRS_TICKS, /* a probe is out, or a way is suspected */
+    R2_PAIRS_SOON,  /* ... whose answer is waited for, or timed */
+};
+enum r2_pairs_want r2_pairs_watch(struct r2_inst *inst, uint64_t clock);
 
 #endif

@@ -365,11 +365,22 @@ static void watch_answer(struct r2_pair *pair, uint64_t clock)
     }
 }
 
-int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
+static enum r2_pairs_want wants(const struct r2_pair *pair, uint64_t clock)
 {
-    int asking = 0;
+    if (r2_pair_is_probing(pair)) {
+        return hurried(pair, clock) || clock - pair->probe.requested_at < HURRY_NS ? R2_PAIRS_SOON
+                                                                                   : R2_PAIRS_TICKS;
+    }
+    return probe_qp_out(&pair->qp) || pair->ways.suspect ? R2_PAIRS_TICKS : R2_PAIRS_NOTHING;
+}
+
+enum r2_pairs_want r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
+{
+    enum r2_pairs_want all = R2_PAIRS_NOTHING;
 
     for (struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
+        enum r2_pairs_want one;
+
         if (pair->peer == NULL) {
             continue;
         }
@@ -387,8 +398,8 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
             watch_answer(pair, clock);
         }
         r2_ways_check_probe(pair, clock);
-        asking |= r2_pair_is_probing(pair) &&
-                  (hurried(pair, clock) || clock - pair->probe.requested_at < HURRY_NS);
+        one = wants(pair, clock);
+        all = one > all ? one : all;
     }
-    return asking;
+    return all;
 }

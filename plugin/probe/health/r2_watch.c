@@ -17,6 +17,8 @@
 #define WANT_MAX       R2_MS(1000)
 #define SILENT_PROCESS R2_MS(3000) /* words repeated up to every second went unanswered */
 #define CTL_FEW        8 /* x T_suspect, for control writes of which none need be signaled */
+#define REST           R2_MS(100) /* nothing under way: no turn for so long ... */
+#define REST_OF_HANG   50 /* ... nor for this part of NCCL_R2_HANG_AFTER, which looks each tenth */
 #define QUIET_MIN                                                                                  \
     100 /* ticks without work before a path is taken off the list, which takes its gate */
 
@@ -390,18 +392,40 @@ void r2_watch_clock(struct r2_inst *inst, uint64_t now)
 {
     uint64_t gone = r2_elapsed(now, inst->watch.last), most = R2_MS(inst->cfg.t_suspect_ms) / 2;
 
+    most = inst->watch.rest > most ? inst->watch.rest : most;
     if (inst->watch.at) {
         inst->watch.clock += gone < most ? gone : most;
     }
     inst->watch.last = now;
 }
 
+/* Behind all of a turn: when the next one is. With nothing under way not before something wakes the
+ * thread, but for who looks at all connections that rest. */
+static uint64_t next_turn(struct r2_inst *inst, uint64_t now, uint64_t step,
+                          enum r2_pairs_want want)
+{
+    uint64_t hang = R2_MS(inst->cfg.hang_after_ms) / REST_OF_HANG;
+    uint64_t rest = hang && hang < REST ? hang : REST;
+
+    inst->watch.at = now + step;
+    if (inst->watch.probing || want == R2_PAIRS_SOON) {
+        inst->watch.at = now + (PROBE_STEP < step ? PROBE_STEP : step);
+    } else if (want == R2_PAIRS_NOTHING && rest > step && r2_comms_sleep(inst)) {
+        inst->watch.rest = rest;
+    }
+    inst->watch.probing = 0;
+    return inst->watch.rest ? now + rest : inst->watch.at;
+}
+
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
 {
     uint64_t t_suspect = R2_MS(inst->cfg.t_suspect_ms), step = t_suspect / 4;
     struct r2_comm *c, *next;
-    int asking, ticks;
+    enum r2_pairs_want want;
+    int ticks;
 
+    r2_comms_turn(inst);
+    inst->watch.rest = 0;
     if (r2_comm_first(inst) == NULL) {
         inst->watch.at = 0;
         return UINT64_MAX; /* nothing to protect: no wake-ups */
@@ -410,7 +434,7 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
         return inst->watch.at;
     }
     inst->watch.probing = 0;
-    asking = r2_pairs_watch(inst, inst->watch.clock);
+    want = r2_pairs_watch(inst, inst->watch.clock);
     ticks = inst->watch.clock >= inst->watch.tick;
     if (ticks) {
         inst->watch.tick = inst->watch.clock + step;
@@ -425,8 +449,5 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
             }
         }
     }
-    inst->watch.at =
-        now + ((asking || inst->watch.probing) && PROBE_STEP < step ? PROBE_STEP : step);
-    inst->watch.probing = 0;
-    return inst->watch.at;
+    return next_turn(inst, now, step, want);
 }

@@ -45,7 +45,8 @@ struct r2_watch_conn {
 void r2_watch_clock(struct r2_inst *inst, uint64_t now);
 
 /* Looks at the connections that are awake every NCCL_R2_T_SUSPECT / 4, at probes that are out every
- * millisecond. Returns the next time (ns). */
+ * millisecond; where there is nothing of either, every 100 ms, and when a connection wakes. Returns
+ * the next time (ns). */
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now);
 
 /* Whether @c stands and is not being closed. Any thread. */

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -148,6 +149,17 @@ static inline int live_sum(void)
     struct fake_cuda_live l = fake->live();
 
     return l.memory + l.host + l.streams + l.events;
+}
+
+/* Descriptors that the process has open. */
+static inline int fds(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        n += fcntl(fd, F_GETFD) >= 0;
+    }
+    return n;
 }
 
 /*

@@ -10,6 +10,7 @@
 #define TEST_VERDICT_WORLD_H
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "plugin/probe/probe_verdict.h"
@@ -69,6 +70,7 @@ struct view {
 enum aux_layout { AUX_NONE, AUX_THIRD, AUX_PEER, AUX_MIXED, AUX_ONE, AUX_LAYOUTS };
 
 #define BIT(x) (1u << (x))
+#define B_(x)  BIT(PROBE_BLAME_##x)
 
 static inline void world_break(struct world *w, struct fault f)
 {
@@ -267,6 +269,24 @@ static inline uint32_t truth_of(struct fault f, int self)
     default:
         return BIT(PROBE_BLAME_NONE);
     }
+}
+
+/* Facts as text, with the verdict on them; the text stands until the next call. */
+static inline const char *show(const struct probe_facts *f)
+{
+    static const char *const o[] = {"-", "ok", "error", "time-out"}, *const p[] = {"-", "up",
+                                                                                   "down", "gone"};
+    static char text[300];
+    struct probe_verdict v = probe_verdict(f);
+
+    snprintf(
+        text, sizeof(text),
+        "direct %s peer %s others %s/%u | ours: port %s loop %s aux %s/%u | its: port %s loop %s aux %s/%u -> %s, "
+        "suspects %02x%s",
+        o[f->direct], o[f->peer], o[f->others], f->others_n, p[f->local.port], o[f->local.loop],
+        o[f->local.aux], f->local.aux_n, p[f->remote.port], o[f->remote.loop], o[f->remote.aux],
+        f->remote.aux_n, probe_blame_name(v.blame), v.suspects, v.several ? ", several" : "");
+    return text;
 }
 
 #endif

@@ -56,4 +56,10 @@ static inline uint64_t burst(int n)
     return finish(n, BIG, 10 * RIG_S);
 }
 
+/* Packets that spine @k swallowed or lost. */
+static inline uint64_t dropped(int k)
+{
+    return fab_inproc_spine(rig->f, 0, k)->dropped;
+}
+
 #endif

@@ -1,5 +1,6 @@
 /* What a process says of itself: whole instances over the fabric, and what stands in their
- * statistics and events after each thing that happens to them. */
+ * statistics and events after each thing that happens to them; checkpoints are in
+ * test_report_checkpoint.c. */
 #include "tests/unit/report_rig.h"
 #include "service/r2_conn.h"
 #include "core/r2_registry.h"
@@ -354,121 +355,6 @@ START_TEST(a_stall_without_a_fault)
 }
 END_TEST
 
-static unsigned checkpoints(const char *how)
-{
-    char text[64];
-    unsigned n = 0;
-
-    snprintf(text, sizeof(text), "\"kind\":\"checkpoint\"");
-    for (const char *at = lines(); (at = strstr(at, text)) != NULL; at++) {
-        n += strncmp(strstr(at, "\"how\":") + 6, how, strlen(how)) == 0;
-    }
-    return n;
-}
-
-/* One NIC is left of several, by a failure or a drain: once, and not again when one comes and goes.
- */
-START_TEST(the_last_nic_asks_for_a_checkpoint)
-{
-    const struct r2_stat_event *e;
-
-    begin(3, NULL);
-    messages(4);
-    rig_fault(rig, "*:n0 down");
-    messages(4);
-    look(0);
-    ck_assert_uint_eq(checkpoints("\"last-nic\""), 0); /* two are */
-    rig_fault(rig, "*:n2 down");
-    messages(4);
-    e = event_find(look(0), R2_EVENT_CHECKPOINT);
-    ck_assert_ptr_nonnull(e);
-    ck_assert_int_eq(e->severity, R2_EVENT_WARNING);
-    ck_assert_int_eq(e->capacity_up, 1);
-    ck_assert_str_eq(e->text, "1 of 3 NICs left: a checkpoint is due");
-    look(1);
-    ck_assert_uint_eq(checkpoints("\"last-nic\""), 2); /* each process */
-    rig_fault(rig, "*:n2 up");
-    rig_run(rig, 3 * RIG_S);
-    ck_assert_uint_eq(look(0)->who.capacity_up, 2);
-    rig_fault(rig, "*:n2 down");
-    messages(4);
-    look(0);
-    ck_assert_uint_eq(checkpoints("\"last-nic\""), 2); /* too soon */
-    end();
-}
-END_TEST
-
-/* A host with one NIC has always its last one. */
-START_TEST(an_only_nic_asks_for_none)
-{
-    begin(1, NULL);
-    messages(4);
-    rig_fault(rig, "*:n0 down");
-    rig_run(rig, RIG_S);
-    look(0);
-    ck_assert_uint_eq(checkpoints("\"last-nic\""), 0);
-    end();
-}
-END_TEST
-
-/* What cannot be run is said at the start, and the event comes all the same: also where nothing
- * else of a report is wanted. */
-START_TEST(a_program_that_cannot_be_run)
-{
-    static const char *const option[] = {"NCCL_R2_ON_EVENT=relative", "NCCL_R2_ON_EVENT=/no/where"};
-    static const char *const why[] = {"NCCL_R2_ON_EVENT=relative is not an absolute path",
-                                      "NCCL_R2_ON_EVENT=/no/where: No such file or directory"};
-
-    begin(2, (const char *[]){option[_i], "NCCL_R2_STATS=off", NULL});
-    messages(4);
-    ck_assert_msg(strstr(rig->last_warn[0], why[_i]) != NULL, "%s", rig->last_warn[0]);
-    rig_fault(rig, "*:n0 down");
-    messages(4);
-    rig_run(rig, RIG_S);
-    ck_assert_uint_eq(checkpoints("\"last-nic\""), 2);
-    end();
-}
-END_TEST
-
-static void held_up(int severity, const char *how)
-{
-    struct r2_cause cause = {.code = "R2-H01",
-                             .blame = "process",
-                             .severity = severity,
-                             .nic = -1,
-                             .peer_host = "h7",
-                             .how = how,
-                             .brief = "R2-H01 h7"};
-
-    rig_enter(&rig->side[0]);
-    R2_NOTIFY(rig->side[0].inst, on_cause, rig->side[0].inst, &cause);
-}
-
-START_TEST(who_is_held_up_asks_for_a_checkpoint)
-{
-    begin(1, NULL);
-    messages(4);
-    held_up(0, "posted-nothing"); /* said before */
-    look(0);
-    ck_assert_uint_eq(checkpoints("\"hang\""), 0);
-    held_up(1, "posted-nothing");
-    held_up(1, "process-silent");
-    look(0);
-    ck_assert_uint_eq(checkpoints("\"hang\""), 1);
-    ck_assert_ptr_nonnull(strstr(lines(), "\"text\":\"h7 holds the job up: a checkpoint is due\""));
-    held_up(0, "goes-on");
-    held_up(1, "posted-nothing");
-    look(0);
-    ck_assert_uint_eq(checkpoints("\"hang\""), 1); /* within ten minutes */
-    held_up(0, "goes-on");
-    rig_run(rig, 601 * RIG_S);
-    held_up(1, "posted-nothing");
-    look(0);
-    ck_assert_uint_eq(checkpoints("\"hang\""), 2);
-    end();
-}
-END_TEST
-
 /* What waits for the other process is no stall: no receive is there; or it is, all is written, and
  * nobody looks at it. */
 START_TEST(a_slow_process_is_no_stall)
@@ -623,10 +509,6 @@ static void add(TCase *t)
     tcase_add_loop_test(t, a_part_that_is_not_known_has_its_code_at_both_ends, 0, 2);
     tcase_add_loop_test(t, a_stall_without_a_fault, 1, 3);
     tcase_add_loop_test(t, a_slow_process_is_no_stall, 0, 2);
-    tcase_add_test(t, the_last_nic_asks_for_a_checkpoint);
-    tcase_add_test(t, an_only_nic_asks_for_none);
-    tcase_add_loop_test(t, a_program_that_cannot_be_run, 0, 2);
-    tcase_add_test(t, who_is_held_up_asks_for_a_checkpoint);
     tcase_add_test(t, a_connection_that_is_given_up);
     tcase_add_test(t, a_drain_is_no_fault);
     tcase_add_test(t, why_a_nic_is_drained);

@@ -1,5 +1,5 @@
-/* Topology: the snapshot, paths, ranks and routes, on small machines made here; whole ones are in
- * tests/topo. */
+/* Topology: the snapshot, paths and ranks, on small machines made here; routes are in
+ * test_topo_route.c, whole machines in tests/topo. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,117 +13,8 @@
 #include <unistd.h>
 
 #include "tests/unit/suite.h"
+#include "tests/unit/topo_machine.h"
 #include "topo/topo_io.h"
-#include "topo/topo_links.h"
-#include "topo/topo_load.h"
-#include "topo/topo_rank.h"
-#include "topo/topo_route.h"
-
-static struct topo t;
-static char why[300];
-
-/* A function with its link, as a source would enter it. */
-static int fn(unsigned bus, unsigned dev, unsigned f, int parent, int root, uint32_t class,
-              uint16_t vendor, unsigned gts10)
-{
-    int i = topo_pci_add(&t, 0, (uint8_t)bus, (uint8_t)dev, (uint8_t)f);
-
-    ck_assert_int_ge(i, 0);
-    t.pci[i].parent = (int16_t)parent;
-    t.pci[i].root = (int16_t)root;
-    t.pci[i].class = class;
-    t.pci[i].vendor = vendor;
-    t.pci[i].cur_mbps = t.pci[i].max_mbps = topo_link_mbps(gts10, 16);
-    return i;
-}
-
-static int bridge(unsigned bus, unsigned dev, int parent, int root, unsigned gts10)
-{
-    return fn(bus, dev, 0, parent, root, 0x060400, 0x1000, gts10);
-}
-
-static void gpu(unsigned bus, int parent, int root)
-{
-    topo_gpu_add(&t, fn(bus, 0, 0, parent, root, 0x030200, 0x10de, 320));
-}
-
-static void nic(const char *name, unsigned bus, unsigned f, int parent, int root, uint32_t mbps)
-{
-    struct topo_nic *n = topo_nic_add(&t, name, 1);
-
-    ck_assert_ptr_nonnull(n);
-    n->pci = (int16_t)fn(bus, 0, f, parent, root, 0x020700, 0x15b3, 320);
-    n->guid = bus * 16 + f;
-    n->rate_mbps = mbps;
-}
-
-/*
- * Root bus 10 on node 0: a switch with GPU 13, NIC 14 (both functions), and below another switch
- * GPU 17; root port with NIC 19. Root bus 40 on node 0: NIC 41. Root bus 80 on node 1: a switch
- * with GPU 83 and NIC 84. Read in an order that says nothing.
- */
-static void machine(void)
-{
-    int root10, root40, root80, up, port, up2;
-
-    topo_clear(&t);
-    t.cpu = TOPO_CPU_INTEL, t.cpu_family = 6, t.cpu_model = 0x8f;
-    topo_numa_add(&t, 1, 1);
-    topo_numa_add(&t, 0, 0);
-    root80 = topo_root_add(&t, 0, 0x80);
-    port = bridge(0x80, 1, -1, root80, 320);
-    t.pci[port].numa = 1;
-    up = bridge(0x81, 0, port, root80, 320);
-    gpu(0x83, bridge(0x82, 0, up, root80, 320), root80);
-    nic("n84", 0x84, 0, bridge(0x82, 1, up, root80, 320), root80, 400000);
-    root10 = topo_root_add(&t, 0, 0x10);
-    port = bridge(0x10, 1, -1, root10, 320);
-    t.pci[port].numa = 0;
-    up = bridge(0x11, 0, port, root10, 320);
-    up2 = bridge(0x15, 0, bridge(0x12, 2, up, root10, 160), root10, 160);
-    gpu(0x17, bridge(0x16, 0, up2, root10, 320), root10);
-    port = bridge(0x12, 1, up, root10, 320);
-    nic("n14b", 0x14, 1, port, root10, 200000);
-    nic("n14a", 0x14, 0, port, root10, 200000);
-    gpu(0x13, bridge(0x12, 0, up, root10, 320), root10);
-    nic("n19", 0x19, 0, bridge(0x10, 2, -1, root10, 320), root10, 400000);
-    root40 = topo_root_add(&t, 0, 0x40);
-    port = bridge(0x40, 1, -1, root40, 320);
-    t.pci[port].numa = 0;
-    nic("n41", 0x41, 0, port, root40, 100000);
-    ck_assert_msg(topo_finish(&t, why, sizeof(why)) == 0, "%s", why);
-}
-
-static int nic_at(const char *name)
-{
-    for (int i = 0; i < t.nics; i++) {
-        if (strcmp(t.nic[i].name, name) == 0) {
-            return i;
-        }
-    }
-    ck_abort_msg("no NIC %s", name);
-}
-
-static const struct topo_path *path_to(enum topo_end_kind kind, int index, const char *name)
-{
-    static struct topo_path p;
-
-    ck_assert_int_eq(topo_path_find(&t, (struct topo_end){kind, index}, nic_at(name), &p), 0);
-    return &p;
-}
-
-static bool goes_over(const struct topo_path *p, const char *text)
-{
-    char link[64];
-
-    for (int i = 0; i < p->n; i++) {
-        topo_link_text(&t, p->way[i] / 2, link, sizeof(link));
-        if (strcmp(link, text) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 START_TEST(classes_and_capacities)
 {
@@ -192,13 +83,6 @@ START_TEST(order_of_substitutes)
     ck_assert_str_eq(t.nic[c[2].nic].name, "n14b");
 }
 END_TEST
-
-static void rates_set(uint32_t mbps)
-{
-    for (int i = 0; i < t.nics; i++) {
-        t.nic[i].rate_mbps = mbps;
-    }
-}
 
 /* @end: the GPUs, then the nodes. */
 static int end_rank(int end, int failed, struct topo_choice *c)
@@ -412,121 +296,6 @@ START_TEST(addresses)
 }
 END_TEST
 
-/* --- what the file of links says --- */
-
-START_TEST(links_of_gpus)
-{
-    static const char *const bad[] = {"nvlink 0000:13:00.0 0000:17:00.0\n",
-                                      "nvlink a b 1\n",
-                                      "c2c * 0\n",
-                                      "c2c * 99999999999\n",
-                                      "c2c * 5x\n",
-                                      "cable * * 1\n",
-                                      "nvlink * * 1 1 1\n",
-                                      "c2c 0000:13:00.0x 4\n"};
-
-    ck_assert(t.unknown == 0);
-    t.unknown = TOPO_NO_NVLINK;
-    ck_assert_int_eq(
-        topo_links_apply(
-            &t,
-            "# all\n nvlink * * 100\n\nnvlink 0000:17:00.0 0000:13:00.0 50 # less\r\nc2c 0000:83:00.0 7\nc2c 0009:01:00.0 8",
-            why, sizeof(why)),
-        0);
-    ck_assert_uint_eq(t.nvlink_mbps[0][1], 50);
-    ck_assert_uint_eq(t.nvlink_mbps[1][0], 50);
-    ck_assert_uint_eq(t.nvlink_mbps[0][2], 100);
-    ck_assert_uint_eq(t.nvlink_mbps[0][0], 0);
-    ck_assert_uint_eq(t.gpu[2].c2c_mbps * 10 + t.gpu[0].c2c_mbps, 70);
-    ck_assert_uint_eq(t.unknown, 0);
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        char text[200];
-
-        snprintf(text, sizeof(text), "nvlink * * 9\n%s", bad[i]);
-        ck_assert_msg(topo_links_apply(&t, text, why, sizeof(why)) == -1, "%s", text);
-        ck_assert_ptr_nonnull(strstr(why, "line 2"));
-        ck_assert_uint_eq(t.nvlink_mbps[0][2], 100);
-    }
-}
-END_TEST
-
-/* --- routes --- */
-
-static void route_check(int g, const char *name, uint32_t need, bool relay_ok,
-                        const struct topo_load *load, enum topo_route_kind kind, int relay,
-                        uint32_t mbps)
-{
-    struct topo_route r;
-
-    topo_route_choose(&t, load, g, nic_at(name), need, relay_ok, &r);
-    ck_assert_msg(r.kind == kind && r.relay == relay && r.mbps == mbps, "GPU%d to %s: %d by %d, %u",
-                  g, name, r.kind, r.relay, r.mbps);
-}
-
-START_TEST(routes)
-{
-    static struct topo_load load;
-    struct topo_route r;
-
-    ck_assert_int_eq(topo_links_apply(&t, "nvlink * * 300000\n", why, sizeof(why)), 0);
-    topo_load_begin(&t, &load);
-    /* on its own node there is enough */
-    route_check(0, "n19", 384000, true, &load, TOPO_ROUTE_DIRECT, -1, 384000);
-    route_check(0, "n14a", 200000, true, &load, TOPO_ROUTE_DIRECT, -1, 200000);
-    /* between sockets NVLink has more */
-    route_check(0, "n84", 100, true, &load, TOPO_ROUTE_RELAY, 2, 300000);
-    route_check(0, "n84", 100, false, &load, TOPO_ROUTE_DIRECT, -1, 176000);
-    /* the relay must be next to the NIC: nobody is next to n41 */
-    route_check(2, "n41", 100000, true, &load, TOPO_ROUTE_DIRECT, -1, 100000);
-    /* 192 of a slower link is all this GPU has itself; the relay's way is limited by the port */
-    route_check(1, "n14a", 200000, true, &load, TOPO_ROUTE_RELAY, 0, 200000);
-    route_check(1, "n14a", 192000, true, &load, TOPO_ROUTE_DIRECT, -1, 192000);
-    /* NVLink in use leaves the sockets */
-    topo_route_choose(&t, &load, 0, nic_at("n84"), 0, true, &r);
-    topo_load_take(&load, &r, 200000);
-    route_check(0, "n84", 100, true, &load, TOPO_ROUTE_DIRECT, -1, 176000);
-    /* the other direction of the sockets' link is another resource */
-    topo_route_choose(&t, &load, 0, nic_at("n84"), 0, false, &r);
-    topo_load_take(&load, &r, 150000);
-    route_check(0, "n84", 100, false, &load, TOPO_ROUTE_DIRECT, -1, 26000);
-    route_check(2, "n19", 100, false, &load, TOPO_ROUTE_DIRECT, -1, 176000);
-    topo_route_choose(&t, &load, 0, 99, 0, true, &r);
-    ck_assert_int_eq(r.kind, TOPO_ROUTE_NONE);
-}
-END_TEST
-
-/* What the port says would be less than any way to it. */
-START_TEST(route_to_a_port_that_is_down)
-{
-    static struct topo_load load;
-
-    ck_assert_int_eq(topo_links_apply(&t, "nvlink * * 300000\n", why, sizeof(why)), 0);
-    rates_set(400000);
-    t.nic[nic_at("n84")].state = TOPO_STATE_DOWN;
-    t.nic[nic_at("n84")].rate_mbps = 2500;
-    topo_load_begin(&t, &load);
-    route_check(0, "n84", 100, true, &load, TOPO_ROUTE_RELAY, 2, 300000);
-    route_check(0, "n84", 100, false, &load, TOPO_ROUTE_DIRECT, -1, 176000);
-}
-END_TEST
-
-START_TEST(coherent_link)
-{
-    const struct topo_path *p;
-
-    ck_assert_int_eq(topo_links_apply(&t, "c2c 0000:83:00.0 3600000\n", why, sizeof(why)), 0);
-    p = path_to(TOPO_END_GPU, 2, "n84"); /* a common switch is nearer all the same */
-    ck_assert_int_eq(p->class, TOPO_PIX);
-    ck_assert_int_eq(topo_links_apply(&t, "c2c 0000:13:00.0 3600000\n", why, sizeof(why)), 0);
-    p = path_to(TOPO_END_GPU, 0, "n41");
-    ck_assert_int_eq(p->class, TOPO_P2C);
-    ck_assert(goes_over(p, "C2C of GPU0") && !goes_over(p, "PCI 0000:10:01.0") &&
-              p->mbps == 384000);
-    p = path_to(TOPO_END_GPU, 0, "n84");
-    ck_assert(p->class == TOPO_SYS && goes_over(p, "sockets 0-1"));
-}
-END_TEST
-
 START_TEST(unknown_places_are_the_worst)
 {
     t.pci[t.nic[nic_at("n41")].pci].numa = -1;
@@ -626,10 +395,6 @@ static void add(TCase *c)
     tcase_add_test(c, tables_that_are_full_say_so);
     tcase_add_test(c, link_speeds);
     tcase_add_test(c, addresses);
-    tcase_add_test(c, links_of_gpus);
-    tcase_add_test(c, routes);
-    tcase_add_test(c, route_to_a_port_that_is_down);
-    tcase_add_test(c, coherent_link);
     tcase_add_test(c, unknown_places_are_the_worst);
     tcase_add_test(c, sources_by_name);
     tcase_add_test(c, what_is_renamed_elsewhere_hides_nothing);

@@ -27,7 +27,7 @@ enum way { BY_ADDRESS, BY_DMABUF, WAYS };
 
 /* Memory of ours on a GPU. */
 struct ours {
-    int8_t state; /* 0: none yet; 1: stands; -1: there is none, and the user's is read */
+    enum { OURS_UNKNOWN, OURS_READY, OURS_NONE } state; /* NONE: the user's is read */
     struct ib_copy_mem mem;
 };
 
@@ -116,13 +116,14 @@ static const struct ib_copy_mem *ours_get(struct r2_reach *r, int gpu, int way)
         return NULL;
     }
     pthread_mutex_lock(&r->make);
-    if (o->state == 0) {
+    if (o->state == OURS_UNKNOWN) {
         int used = r->ops->gpu_used == NULL || r->ops->gpu_used(r->arg, gpu);
 
-        o->state = used && r->ops->mem_get(r->arg, gpu, HOST_LEN, &o->mem) == 0 ? 1 : -1;
+        o->state =
+            used && r->ops->mem_get(r->arg, gpu, HOST_LEN, &o->mem) == 0 ? OURS_READY : OURS_NONE;
     }
     pthread_mutex_unlock(&r->make);
-    return o->state > 0 && (way == BY_ADDRESS || o->mem.dmabuf_fd >= 0) ? &o->mem : NULL;
+    return o->state == OURS_READY && (way == BY_ADDRESS || o->mem.dmabuf_fd >= 0) ? &o->mem : NULL;
 }
 
 /* --- one test --- */

@@ -17,10 +17,16 @@
 
 _Static_assert(R2_RELAY_LANES <= 8, "a bit of struct pool.lent for each");
 
+enum pool_state {
+    POOL_NONE, /* not made yet */
+    POOL_READY,
+    POOL_FAILED, /* could not be made, or its engine broke: not tried again */
+    POOL_STATES
+};
+
 /* Staging memory beside one NIC, made when the first buffer needs it. */
 struct pool {
-    int8_t state; /* 0: none yet; 1: stands; -1: could not be made, or its engine broke: not tried
-                     again */
+    enum pool_state state;
     _Atomic uint8_t wanted; /* relaxed: somebody found no lane since the last one came back. A hint,
                                read without the lock */
     uint8_t lent;           /* bit per lane */
@@ -70,6 +76,24 @@ static struct pool *pool_of(const struct r2_comm *c, int p)
     return &c->inst->mem.relay->pool[c->conn.path[p].nic];
 }
 
+/* The only writer of the state, under @lock. Row: from. */
+static void pool_move(const struct r2_relay *r, struct pool *pool, enum pool_state to)
+{
+    static const char *const names[POOL_STATES] = {"none", "ready", "failed"};
+    static const unsigned char legal[POOL_STATES][POOL_STATES] = {
+        [POOL_NONE] = {[POOL_READY] = 1, [POOL_FAILED] = 1},
+        [POOL_READY] = {[POOL_FAILED] = 1},
+        [POOL_FAILED] = {[POOL_FAILED] = 1}, /* each lane that was lent before comes back */
+    };
+
+    if (!legal[pool->state][to]) {
+        R2_WARN("staging memory of NIC %s cannot go from %s to %s",
+                r->inst->nics.nic[pool - r->pool].name, names[pool->state], names[to]);
+        return;
+    }
+    pool->state = to;
+}
+
 static struct ib_relay_lane *lane_get(void *arg, int p)
 {
     struct pool *pool = pool_of(arg, p);
@@ -77,7 +101,7 @@ static struct ib_relay_lane *lane_get(void *arg, int p)
     struct ib_relay_lane *lane = NULL;
 
     pthread_mutex_lock(&r->lock);
-    if (pool->state > 0 && (pool->lent | pool->lost) != ALL) {
+    if (pool->state == POOL_READY && (pool->lent | pool->lost) != ALL) {
         int i = __builtin_ctz(~(unsigned)(pool->lent | pool->lost));
 
         pool->lent |= (uint8_t)(1u << i);
@@ -107,7 +131,9 @@ static void lane_put(void *arg, int p, struct ib_relay_lane *lane)
     pthread_mutex_lock(&r->lock);
     pool->lent &= (uint8_t)~bit;
     pool->lost |= lane->lost ? bit : 0;
-    pool->state = lane->broken || lane->lost ? -1 : pool->state;
+    if (lane->broken || lane->lost) {
+        pool_move(r, pool, POOL_FAILED);
+    }
     pthread_mutex_unlock(&r->lock);
     atomic_store_explicit(&pool->wanted, 0,
                           memory_order_relaxed); /* who still waits announces it again */
@@ -218,15 +244,15 @@ static int pool_make(struct r2_relay *r, struct pool *pool, int nic, int from, i
 static int pool_ready(struct r2_relay *r, int nic, int from, struct r2_relay_way way)
 {
     struct pool *pool = &r->pool[nic];
-    int to = way.kind == R2_RELAY_GPU ? ordinal_of(r, r->ways.gpu[way.relay]) : IB_COPY_HOST, rc,
-        state;
+    int to = way.kind == R2_RELAY_GPU ? ordinal_of(r, r->ways.gpu[way.relay]) : IB_COPY_HOST, rc;
+    enum pool_state state;
     char where[32];
 
     pthread_mutex_lock(&r->lock);
     state = pool->state;
     pthread_mutex_unlock(&r->lock);
-    if (state != 0) {
-        return state > 0;
+    if (state != POOL_NONE) {
+        return state == POOL_READY;
     }
     rc = pool_make(r, pool, nic, from, to);
     snprintf(where, sizeof(where), to == IB_COPY_HOST ? "host" : "GPU %d", to);
@@ -240,7 +266,7 @@ static int pool_ready(struct r2_relay *r, int nic, int from, struct r2_relay_way
                 r->inst->nics.nic[nic].name, (long long)r->inst->cfg.relay_mib, where, from);
     }
     pthread_mutex_lock(&r->lock);
-    pool->state = rc == 0 ? 1 : -1;
+    pool_move(r, pool, rc == 0 ? POOL_READY : POOL_FAILED);
     pthread_mutex_unlock(&r->lock);
     return rc == 0;
 }

@@ -427,8 +427,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
         fc->no_progress.since = 0;
     }
     if (fc->rx && !r2_rule(R2_RULE_RECV_FENCE)) {
-        fc->conn->path[p].open = 0; /* rule off: the ledger is sent without a fence */
-        fp->fence.stage = IB_FENCE_HARD;
+        ib_fence_without(&fp->fence); /* rule off: the ledger is sent without a fence */
     } else {
         ib_fence_begin(&fp->fence, fc->workers, now, is_waited_for(fc, p));
     }

@@ -14,11 +14,30 @@
 #define MARKS_AGAIN   3
 #define DRAIN_POLL_NS 50000ull /* flushes take microseconds: look again soon, without spinning */
 
-static const char *const stage_names[] = {"idle", "to error", "draining", "hard", "soft"};
+static const char *const stage_names[IB_FENCE_STAGES] = {"idle", "to error", "draining", "hard",
+                                                         "soft"};
 
 const char *ib_fence_stage_name(enum ib_fence_stage s)
 {
-    return (unsigned)s < sizeof(stage_names) / sizeof(stage_names[0]) ? stage_names[s] : "?";
+    return (unsigned)s < IB_FENCE_STAGES ? stage_names[s] : "?";
+}
+
+/* The only writer of the stage; a path that returns has a new fence. Row: from. */
+static void fence_move(struct ib_fence *f, enum ib_fence_stage to)
+{
+    static const unsigned char legal[IB_FENCE_STAGES][IB_FENCE_STAGES] = {
+        [IB_FENCE_IDLE] = {[IB_FENCE_ERROR] = 1, [IB_FENCE_HARD] = 1},
+        [IB_FENCE_ERROR] = {[IB_FENCE_DRAIN] = 1, [IB_FENCE_HARD] = 1, [IB_FENCE_SOFT] = 1},
+        [IB_FENCE_DRAIN] = {[IB_FENCE_ERROR] = 1, [IB_FENCE_HARD] = 1, [IB_FENCE_SOFT] = 1},
+        [IB_FENCE_SOFT] = {[IB_FENCE_HARD] = 1},
+    };
+
+    if (!legal[f->stage][to]) {
+        R2_WARN("fence of path %u cannot go from %s to %s", f->path ? f->path->index : 0,
+                stage_names[f->stage], stage_names[to]);
+        return;
+    }
+    f->stage = to;
 }
 
 static void job_run(struct ib_job *job)
@@ -67,7 +86,7 @@ static void submit(struct ib_fence *f, struct ib_workers *w, uint64_t ask_at)
 void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent)
 {
     f->job.urgent = urgent;
-    f->stage = IB_FENCE_ERROR;
+    fence_move(f, IB_FENCE_ERROR);
     f->path->marker.out = f->path->marker.by_nic = f->path->marker.posted = 0;
     f->idle = f->path->sq.used == 0 && !f->path->failed;
     f->refused = f->queried = f->again = f->flushed = 0;
@@ -78,6 +97,12 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
     submit(f, w, 0);
 }
 
+void ib_fence_without(struct ib_fence *f)
+{
+    f->path->open = 0;
+    fence_move(f, IB_FENCE_HARD);
+}
+
 /* The incarnation is closed: from here no completion of it enters the ledger (P16.5). */
 static void close_incarnation(struct ib_fence *f, enum ib_fence_stage stage, uint64_t now)
 {
@@ -85,7 +110,7 @@ static void close_incarnation(struct ib_fence *f, enum ib_fence_stage stage, uin
         f->path->open = 0;
     }
     f->path->closed_at = now;
-    f->stage = stage;
+    fence_move(f, stage);
 }
 
 static void close_soft(struct ib_fence *f, uint64_t now)
@@ -244,7 +269,7 @@ static void step_error(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
         return;
     }
     erred(f, now);
-    f->stage = IB_FENCE_DRAIN;
+    fence_move(f, IB_FENCE_DRAIN);
 }
 
 static void step_drain(struct ib_fence *f, struct ib_workers *w, uint64_t now)
@@ -255,7 +280,7 @@ static void step_drain(struct ib_fence *f, struct ib_workers *w, uint64_t now)
     }
     if (mark_again(f, w)) {
         f->since = now;
-        f->stage = IB_FENCE_ERROR;
+        fence_move(f, IB_FENCE_ERROR);
         return;
     }
     switch (proof(f, now)) {
@@ -295,7 +320,7 @@ static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t n
     r = proof(f, now);
     f->flushed |= r == IB_PROOF_LIBRARY;
     if (r == IB_PROOF_NIC || (f->flushed && now >= f->quiet_at)) {
-        f->stage = IB_FENCE_HARD;
+        fence_move(f, IB_FENCE_HARD);
     }
 }
 
@@ -323,13 +348,13 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
                               memory_order_release); /* seen since the job looked */
     }
     if (atomic_load_explicit(&f->job_gone, memory_order_acquire)) {
-        f->stage = IB_FENCE_HARD;
+        fence_move(f, IB_FENCE_HARD);
         return;
     }
     if (rc == 0 || f->erred_at) {
         step_soft_erred(f, w, now, rc); /* also while a question is out */
     } else if (has_broken_itself(f)) {
-        f->stage = IB_FENCE_HARD;
+        fence_move(f, IB_FENCE_HARD);
         return;
     } else if (rc > 0 && now >= f->retry_at && !f->job.busy) {
         submit(f, w, 0);

@@ -17,6 +17,7 @@ enum ib_fence_stage {
     IB_FENCE_HARD,  /* closed: drained */
     IB_FENCE_SOFT,  /* closed without proof that the NIC is quiet; made hard later where that is
                        possible */
+    IB_FENCE_STAGES
 };
 const char *ib_fence_stage_name(enum ib_fence_stage s);
 
@@ -50,6 +51,8 @@ struct ib_fence {
 
 /* Starts to fence path @p of @conn; @urgent: somebody waits for it. Gate held. Never blocks. */
 void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent);
+/* Closed at once, for a protocol without this fence (R2_RULE_RECV_FENCE off). Gate held. */
+void ib_fence_without(struct ib_fence *f);
 
 /*
  * Does what can be done now and returns the stage. HARD and SOFT are reached once: the path's

@@ -34,6 +34,26 @@ static int lane_state(const struct ib_lane *l)
                                 memory_order_acquire); /* pairs with build and rebuild_done */
 }
 
+/* The only writer of the state; release, pairs with lane_state. Row: from. */
+static void lane_move(const struct ib_flush *f, struct ib_lane *l, enum ib_lane_state to)
+{
+    static const char *const names[IB_LANE_STATES] = {"none", "ready", "broken", "building"};
+    static const unsigned char legal[IB_LANE_STATES][IB_LANE_STATES] = {
+        [IB_LANE_NONE] = {[IB_LANE_READY] = 1},
+        [IB_LANE_READY] = {[IB_LANE_BROKEN] = 1},
+        [IB_LANE_BROKEN] = {[IB_LANE_BUILDING] = 1},
+        [IB_LANE_BUILDING] = {[IB_LANE_READY] = 1, [IB_LANE_BROKEN] = 1},
+    };
+    int from = atomic_load_explicit(&l->state, memory_order_relaxed); /* nobody else writes now */
+
+    if (!legal[from][to]) {
+        R2_WARN("flush lane of NIC %s cannot go from %s to %s", nic_name(f, l), names[from],
+                names[to]);
+        return;
+    }
+    atomic_store_explicit(&l->state, (int)to, memory_order_release);
+}
+
 static int lane_usable(const struct ib_flush *f, const struct ib_lane *l)
 {
     return lane_state(l) == IB_LANE_READY &&
@@ -101,8 +121,7 @@ int ib_flush_build(struct ib_flush *f, int p)
     }
     l->rc = ib_lane_make(f, l);
     if (l->rc == 0) {
-        atomic_store_explicit(&l->state, IB_LANE_READY,
-                              memory_order_release); /* pairs with lane_state */
+        lane_move(f, l, IB_LANE_READY);
         return 0;
     }
     ib_lane_unmake(f, l, 0);
@@ -153,8 +172,7 @@ static void rebuild_done(struct ib_job *job)
         R2_INFO("flush lane of NIC %s is built again", nic_name(l->flush, l));
     }
     /* from here the gate holder may submit the job again */
-    atomic_store_explicit(&l->state, l->rc == 0 ? IB_LANE_READY : IB_LANE_BROKEN,
-                          memory_order_release); /* pairs with lane_state */
+    lane_move(l->flush, l, l->rc == 0 ? IB_LANE_READY : IB_LANE_BROKEN);
 }
 
 /* Only where the NIC still carries traffic: a lane of a dead one would keep the worker that has to
@@ -190,7 +208,7 @@ static void mend_lanes(struct ib_flush *f, uint64_t now)
             l->retry_at = now + RETRY_NS;
             l->job.run = rebuild_run;
             l->job.done = rebuild_done;
-            atomic_store_explicit(&l->state, IB_LANE_BUILDING, memory_order_relaxed);
+            lane_move(f, l, IB_LANE_BUILDING);
             ib_workers_submit(f->workers, f->conn->nics->nic[l->nic].device_index, &l->job);
         }
     }
@@ -204,7 +222,7 @@ static __attribute__((noinline, cold)) void lane_break(struct ib_flush *f, struc
     int i = lane_index(f, l);
 
     R2_INFO("flush lane of NIC %s broke: %s", nic_name(f, l), why);
-    atomic_store_explicit(&l->state, IB_LANE_BROKEN, memory_order_relaxed);
+    lane_move(f, l, IB_LANE_BROKEN);
     f->broken |= (uint8_t)(1u << i);
     l->used = 0;
     ib_ack_flush_broken(f, i);

@@ -31,6 +31,7 @@ enum ib_lane_state {
     IB_LANE_READY,
     IB_LANE_BROKEN,
     IB_LANE_BUILDING, /* the worker has its objects */
+    IB_LANE_STATES
 };
 
 /*

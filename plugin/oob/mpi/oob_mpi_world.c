@@ -50,6 +50,23 @@ static struct {
     char why[160];
 } w = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
 
+/* The only writer of the state, under w.lock. Row: from. */
+static void world_move(enum world_state to)
+{
+    static const char *const names[WORLD_STATES] = {"none", "ready", "ending", "ended"};
+    static const unsigned char legal[WORLD_STATES][WORLD_STATES] = {
+        [WORLD_NONE] = {[WORLD_READY] = 1},
+        [WORLD_READY] = {[WORLD_ENDING] = 1},
+        [WORLD_ENDING] = {[WORLD_ENDED] = 1},
+    };
+
+    if (!legal[w.state][to]) {
+        fprintf(stderr, "NET/R2 : MPI cannot go from %s to %s\n", names[w.state], names[to]);
+        return;
+    }
+    w.state = to;
+}
+
 /* ---- the beginning: where all ranks meet ---- */
 
 struct patience {
@@ -90,7 +107,7 @@ static int finalize_begins(MPI_Comm comm, int keyval, void *value, void *extra)
     int rc = 0, waiting = 1;
 
     pthread_mutex_lock(&w.lock);
-    w.state = WORLD_ENDING;
+    world_move(WORLD_ENDING);
     for (struct world_box *b = w.boxes; b != NULL; b = b->next) {
         (void)!write(b->wakefd, &one, sizeof(one));
     }
@@ -105,7 +122,7 @@ static int finalize_begins(MPI_Comm comm, int keyval, void *value, void *extra)
             rc = pthread_cond_timedwait(&w.left, &w.lock, &t);
         }
     }
-    w.state = WORLD_ENDED;
+    world_move(WORLD_ENDED);
     snprintf(w.why, sizeof(w.why), "the program has called MPI_Finalize");
     pthread_mutex_unlock(&w.lock);
     return MPI_SUCCESS;
@@ -171,7 +188,7 @@ static void begin(int thread_level)
     pthread_mutex_lock(&w.lock);
     w.pid = getpid();
     if (rc == 0) {
-        w.state = WORLD_READY;
+        world_move(WORLD_READY);
     } else if (w.why[0] == '\0') {
         snprintf(w.why, sizeof(w.why), "MPI gave no communicator");
     }

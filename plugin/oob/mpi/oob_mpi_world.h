@@ -37,7 +37,8 @@ enum world_state {
                    is notified */
     WORLD_READY,
     WORLD_ENDING, /* MPI_Finalize waits for us: last messages may be sent */
-    WORLD_ENDED   /* nothing may be called any more */
+    WORLD_ENDED,  /* nothing may be called any more */
+    WORLD_STATES
 };
 
 /* Every message begins with this. All ranks have one byte order. */

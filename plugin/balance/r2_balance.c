@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/r2_fnv.h"
 #include "base/r2_log.h"
 #include "core/r2_registry.h"
 #include "core/r2_visit.h"
@@ -70,16 +71,6 @@ uint8_t r2_balance_preference(const struct r2_inst *inst, int dev, int nic)
 
 /* --- facts of one connection --- */
 
-static uint32_t host_number(const char *name)
-{
-    uint32_t h = 2166136261u;
-
-    for (; *name; name++) {
-        h = (h ^ (uint8_t)*name) * 16777619u;
-    }
-    return h;
-}
-
 /* From what @c serves to the NIC of path @p. */
 static const struct r2_way *way_of(const struct r2_comm *c, int p)
 {
@@ -145,7 +136,7 @@ void r2_balance_begin(struct r2_comm *c)
     struct balance_conn conn;
     struct balance_facts f;
 
-    c->flow->host = host_number(c->far.host);
+    c->flow->host = r2_fnv_add(R2_FNV_BASIS, c->far.host, strlen(c->far.host));
     facts_begin(c->inst->balance, &f);
     conn_make(c, (1u << c->conn.npaths) - 1, &conn, first);
     balance_plan_own(&f, &conn, weight);

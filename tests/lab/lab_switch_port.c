@@ -19,6 +19,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "plugin/base/r2_time.h"
+
 /* A few bursts of a virtio queue; what is above stays in the VM. */
 #define QUEUE_BYTES (512u * 1024u)
 /* rxe sends up to 128 packets of 4.2 kB per queue pair before it waits for an acknowledgement: 537
@@ -330,11 +332,6 @@ static bool port_drain(struct lab_port *p, uint64_t now)
     return moved;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* When time alone moves something at this port. */
 static uint64_t port_wake(const struct lab_port *p, uint64_t now)
 {
@@ -344,10 +341,10 @@ static uint64_t port_wake(const struct lab_port *p, uint64_t now)
         at = p->head->due > free_in ? p->head->due : free_in;
     }
     if (p->im[LAB_OUT].rate > 0 && !lab_pace_ready(&p->pace[LAB_OUT], now)) {
-        at = earlier(at, p->pace[LAB_OUT].free_at);
+        at = r2_earlier(at, p->pace[LAB_OUT].free_at);
     }
     if (p->full_since != 0 && !p->stuck) {
-        at = earlier(at, p->full_since + STUCK_NS);
+        at = r2_earlier(at, p->full_since + STUCK_NS);
     }
     return at;
 }
@@ -369,7 +366,7 @@ uint64_t lab_ports_settle(uint64_t now)
         bool busy = p->held || (p->im[LAB_OUT].rate > 0 && !lab_pace_ready(&p->pace[LAB_OUT], now));
         lab_watch_set(&p->conn, (busy ? 0u : (uint32_t)EPOLLIN) |
                                     (p->write_blocked ? (uint32_t)EPOLLOUT : 0u) | EPOLLRDHUP);
-        wake = earlier(wake, port_wake(p, now));
+        wake = r2_earlier(wake, port_wake(p, now));
     }
     return wake;
 }

@@ -104,7 +104,7 @@ else
 fi
 echo "installing with $manager, which may take some minutes in silence:$missing"
 if [ "$manager" = apt-get ]; then
-    export DEBIAN_FRONTEND=noninteractive
+    export DEBIAN_FRONTEND=noninteractive LC_ALL=C # what apt-get says of the lock is read
     # The lists have a lock that apt-get update does not wait for.
     end=$(($(date +%s) + wait))
     until said=$($sudo apt-get update -qq 2>&1); do

@@ -53,12 +53,14 @@ void r2_host_share_open(struct r2_inst *inst, const char *dir)
     who_am_i(inst, &me);
     inst->share.registry = r2_host_registry_open(dir, &me, why, sizeof(why));
     if (inst->share.registry == NULL) {
-        R2_WARN("no board: %s. What other processes of this host find out is not heard here", why);
+        R2_WARN(
+            "no host registry: %s. What other processes of this host find out about NICs is not known here",
+            why);
         return;
     }
     R2_INFO("board in %s%s", dir,
             r2_host_registry_fd(inst->share.registry) < 0
-                ? ", without inotify: read with each look at the ports"
+                ? ", without inotify: polled with each check of the ports"
                 : "");
     inst->share.rows_changed = 1;
     hear_lately(inst);
@@ -222,7 +224,7 @@ static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
     if (nic < 0) {
         return; /* not a NIC of ours */
     }
-    R2_TRACE("board: %s says %s, NIC %s", who, r2_host_registry_kind_name(e->kind),
+    R2_TRACE("host registry: %s reports %s, NIC %s", who, r2_host_registry_kind_name(e->kind),
              inst->nics.nic[nic].name);
     switch (e->kind) {
     case R2_HOST_REGISTRY_NIC_DOWN:

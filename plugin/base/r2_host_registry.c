@@ -96,7 +96,8 @@ static int check(int fd, const char *path, char *why, size_t why_len)
     if (fstat(fd, &st) != 0 || (size_t)st.st_size != FILE_SIZE ||
         pread(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head) || head[0] != MAGIC ||
         head[1] != ((uint64_t)R2_HOST_REGISTRY_SLOTS << 32 | VERSION)) {
-        snprintf(why, why_len, "%s is no board of this version: remove it when no job runs", path);
+        snprintf(why, why_len, "%s is no host registry of this version: remove it when no job runs",
+                 path);
         return -1;
     }
     return 0;

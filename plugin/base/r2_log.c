@@ -168,7 +168,7 @@ static atomic_int
     many_left; /* kinds with something left to be said; written under many_lock, a hint to flush */
 
 static const char *const many_text[R2_LOG_KINDS] = {
-    [R2_LOG_CONNECTED] = "%lu more connections stand (r2_stat -c lists them)",
+    [R2_LOG_CONNECTED] = "%lu more connections are up (r2_stat -c lists them)",
     [R2_LOG_DOWN] = "%lu more lives of paths went UP -> DOWN",
     [R2_LOG_FENCED] = "%lu more lives of paths are fenced",
     [R2_LOG_SETTLED] = "%lu more lives of paths are settled",

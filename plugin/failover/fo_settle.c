@@ -43,7 +43,7 @@ void fo_apply_snapshot(struct fo_conn *fc, int p)
         ib_send_soft_over(fc->tx, p); /* P19: R's hard fence releases our buffers */
     }
     if (n && !fc->closing) {
-        R2_INFO_MANY(R2_LOG_SETTLED, "%s path %d life %u settled: %d parts to post again",
+        R2_INFO_MANY(R2_LOG_SETTLED, "%s path %d life %u settled: %d parts to retransmit",
                      fc->label, p, fc->conn->path[p].inc, n);
     }
     ib_send_progress(fc->tx);
@@ -163,7 +163,7 @@ static void end_quarantine(struct fo_conn *fc, int p, const char *how)
     } else if (!pcie) {
         ib_recv_quarantine_end(fc->rx, p);
     }
-    R2_INFO("%s path %d life %u: hold ends, %s", fc->label, p, fc->conn->path[p].inc, how);
+    R2_INFO("%s path %d life %u: quarantine ends, %s", fc->label, p, fc->conn->path[p].inc, how);
 }
 
 /* Whether anything waits for the end of the quarantine of (p): else it ends unnoticed. */
@@ -453,7 +453,7 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
         if (r2_elapsed(now, fp->down_since) >= limit) {
             char what[80];
 
-            snprintf(what, sizeof(what), "no word from the peer about path %d for %llu ms", p,
+            snprintf(what, sizeof(what), "nothing from the peer about path %d for %llu ms", p,
                      (unsigned long long)(limit / 1000000));
             fo_fail_peer(fc, now, what);
             return UINT64_MAX;

@@ -242,8 +242,9 @@ static void close_flushed(struct ib_fence *f, uint64_t now)
         close_incarnation(f, IB_FENCE_HARD, now);
         return;
     }
-    R2_INFO("path %u life %u on %s is flushed by its library: held until the device answers again",
-            f->path->index, f->path->inc, f->conn->nics->nic[f->path->nic].name);
+    R2_INFO(
+        "path %u life %u on %s is flushed by its library: quarantined until the device answers again",
+        f->path->index, f->path->inc, f->conn->nics->nic[f->path->nic].name);
     close_incarnation(f, IB_FENCE_SOFT, now);
     f->retry_ns = RETRY_NS;
     f->retry_at = now + f->retry_ns;

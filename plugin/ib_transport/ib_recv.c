@@ -57,7 +57,8 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
     rx->conn->sink.path_fault(rx->conn->sink.arg, p->index, &info);
     if (r == R2_LEDGER_DENIED) {
         rx->conn->sink.peer_broken(
-            rx->conn->sink.arg, "a part arrives over a path that carries none of it, it had said");
+            rx->conn->sink.arg,
+            "a part arrives over a path that carries none of it by the list of its sender");
     }
 }
 

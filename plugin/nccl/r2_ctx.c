@@ -72,7 +72,7 @@ enum r2_status r2_ctx_open(r2_log_sink_fn sink, uint64_t comm_id, int class, str
         return R2_ERR_SYSTEM;
     }
     if (class != R2_NET_NO_CLASS) {
-        R2_INFO("communicator %016llx asks for traffic class %d", (unsigned long long)comm_id,
+        R2_INFO("communicator %016llx requests traffic class %d", (unsigned long long)comm_id,
                 class);
     }
     *out = ctx;

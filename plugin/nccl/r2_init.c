@@ -264,7 +264,7 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
         p.run_dir = r2_rundir_find(cfg->run_dir, reason, sizeof(reason));
         if (p.run_dir == NULL) {
             r2_log_write(cfg->run_dir[0] ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__,
-                         "%s: no board, no drain files, no statistics", reason);
+                         "%s: no host registry, no drain files, no statistics", reason);
         }
         p.topo = topo = topo_read(cfg);
         p.copy_open = copy_open;

@@ -30,7 +30,7 @@
 
 const char *r2_close_name(enum r2_close state)
 {
-    static const char *const names[R2_CLOSE_COUNT] = {"open", "said", "destroyed"};
+    static const char *const names[R2_CLOSE_COUNT] = {"open", "BYE sent", "destroyed"};
 
     return (unsigned)state < R2_CLOSE_COUNT ? names[state] : "?";
 }

@@ -345,7 +345,7 @@ uint64_t r2_net_step_attempt(struct r2_comm *c, uint64_t now)
     if (!left) {
         return UINT64_MAX;
     }
-    R2_INFO("%s: NCCL has not asked after it any more: closed", c->label);
+    R2_INFO("%s: NCCL polls it no more: closed", c->label);
     if (setup == R2_SETUP_DONE) {
         close_begin(c);
     } else {

@@ -25,8 +25,8 @@
 #define AGAIN_MAX  300         /* x that */
 #define AGAIN_LAST 4           /* x that, where no path is left */
 
-static const char *const names[R2_RET_COUNT] = {"none",         "R building", "R said",
-                                                "R connecting", "S building", "S said"};
+static const char *const names[R2_RET_COUNT] = {"none",         "R building", "R announced",
+                                                "R connecting", "S building", "S announced"};
 
 static int builds(enum r2_ret_state s)
 {

@@ -215,9 +215,9 @@ static void check_digest(struct r2_comm *c, uint32_t digest)
     if (digest != c->inst->self.digest && !c->inst->logged.policy) {
         c->inst->logged.policy = 1;
         R2_WARN(
-            "%s: the policy at the other end differs from this host's (digest %08x, here %08x), and perhaps that of other hosts; r2_config --diff on both says in what%s",
+            "%s: the policy at the other end differs from this host's (digest %08x, here %08x), and perhaps that of other hosts; r2_config --diff on both shows where%s",
             c->label, digest, c->inst->self.digest,
-            c->inst->ways.rules ? ", unless it is what stands in the file of NCCL_R2_WAYS" : "");
+            c->inst->ways.rules ? ", unless it is the file of NCCL_R2_WAYS" : "");
     }
 }
 

@@ -270,7 +270,7 @@ int r2_stat_read_fd(int fd, const char *path, struct r2_stat_view *v, char *why,
     for (int i = 0; i < ROUNDS && !v->whole; i++) {
         if (number(fd, R2_STAT_ROUND_AT, &before) != 0 || pass(fd, v) != 0 ||
             number(fd, R2_STAT_ROUND_AT, &after) != 0) {
-            snprintf(why, why_len, "%s is cut short, or never stands still", path);
+            snprintf(why, why_len, "%s is truncated, or changes all the time", path);
             r2_stat_view_free(v);
             return -1;
         }

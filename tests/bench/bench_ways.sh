@@ -70,7 +70,7 @@ one_run() {
     [ -s "$T/perf" ] || echo '{}' >"$T/perf"
     [ -s "$T/events" ] || : >"$T/events"
     # a path that goes down for another reason than its last packet, and NICs of a host that have such
-    given_up=$(grep ' UP -> DOWN: ' "$T/out" | grep -v 'DOWN: \(last packet lost\|told by peer\),' |
+    given_up=$(grep ' UP -> DOWN: ' "$T/out" | grep -v 'DOWN: \(last packet lost\|announced by peer\),' |
         sed 's/^\([^:]*\):.*local NIC \([^,]*\),.*/\1 \2/' | sort -u | wc -l)
     "$B/softfab" status --name $fabric --json | jq -c --arg row "$row" --argjson ways "$ways" --argjson code $code --argjson given_up "$given_up" \
         --slurpfile perf "$T/perf" --slurpfile events "$T/events" '

@@ -32,7 +32,7 @@ run() {
     rc=$?
 }
 retransmits() {
-    grep -c 'settled: [1-9][0-9]* parts to post again' "$log/out"
+    grep -c 'settled: [1-9][0-9]* parts to retransmit' "$log/out"
 }
 # How many incarnations over NIC @1 ended as drained ones at host @2.
 drained() {
@@ -174,7 +174,7 @@ case_registry() {
     chmod 600 "$dir/nccl-net-r2.$(id -u).board"
     run --iters 5
     if was_right "registry: a file that is none"; then
-        if grep -q 'WARN.*is no board of this version' "$log/out"; then ok "registry: a file that is none: said, and the job runs"; else
+        if grep -q 'WARN.*is no host registry of this version' "$log/out"; then ok "registry: a file that is none: said, and the job runs"; else
             bad "registry: a file that is none" "not said"; fi
     fi
     export NCCL_R2_RUN_DIR=/nonexistent

@@ -27,7 +27,7 @@ wanted "start" && {
     many -n 3 --stats
     was_right "start: 96 connections" && at_most "start: 96 connections" 60
     there "start: the first are told" ' connected: 2 paths of 2 up'
-    there "start: the others are counted" 'NET/R2 : 80 more connections stand \(r2_stat -c lists them\)'
+    there "start: the others are counted" 'NET/R2 : 80 more connections are up \(r2_stat -c lists them\)'
 }
 wanted "failure" && {
     many --duration 4s --fault '1500ms:h0:n1 down' --fault-cmd "$(once 2s "$(logged '^h0:.* more lives of paths went UP -> DOWN')")" \

@@ -66,7 +66,7 @@ all_gone() {
     done
 }
 BASE="-b 256K -e 256K --buffsize 128K"
-STANDS='out-of-band channel to MPI rank [0-9]* at .* stands'
+STANDS='out-of-band channel to MPI rank [0-9]* at .* is up'
 TCP='goes by TCP from now on'
 
 name="two ranks, a NIC down in the middle"

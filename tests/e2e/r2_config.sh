@@ -199,9 +199,9 @@ is '[.warnings[] | select(test("overruled by lock.conf"))] | length == 2'
 run 0 "sources: explain" sources --explain NCCL_R2_GIVE_UP
 has '^  values    100 to 86400000$'
 has '^  value     30000$'
-has "^    environment  30000 ($root/etc/nccl.conf:2)  holds$"
+has "^    environment  30000 ($root/etc/nccl.conf:2)  in effect$"
 has "^    profile      20000 ($tmp/profile.conf:1)  overruled by environment$"
-has '^    lock.conf    says nothing$'
+has '^    lock.conf    not set$'
 run 1 "explain a bad value" env NCCL_R2_GIVE_UP=5s "$CONFIG" --explain NCCL_R2_GIVE_UP
 has '^    environment  5s  cannot be taken: .*from 100 to 86400000'
 run 0 "explain two" "$CONFIG" --explain NCCL_R2_ACK NCCL_IB_HCA

@@ -71,8 +71,8 @@ were_there() {
 # said_once NAME: a line for each kind and process, and no others
 said_once() {
     for h in 0 1; do
-        for what in 'its first bytes are not of this protocol' 'it closed in the middle of its first words' 'too many do not say who they are' \
-            'it looks for another process' 'its secret is wrong'; do
+        for what in 'its first bytes are not of this protocol' 'it closed in the middle of its hello' 'too many send no hello' \
+            'it dials another process' 'its secret is wrong'; do
             n=$(grep "^h$h:" "$log/out" | grep -c "stranger 127[.]0[.]0[.]1:[0-9]* dropped: $what; later ones of this kind are only counted")
             [ "$n" = 1 ] || bad "$1: one line of host $h: $what" "there are $n"
         done

@@ -45,7 +45,7 @@ RC_LATE=23 # 34 s, and -T is 30 s
 tail_lost() {
     was_right "$1" || return
     stall=$(sed -n 's/^# r2 stall after fault [0-9]*: \([0-9]*\).* ms.*/\1/p' "$log/out" | sort -rn | head -1)
-    if [ "$(downs '')" != "$(downs '\(last packet lost\|silent way\|told by peer\)')" ]; then
+    if [ "$(downs '')" != "$(downs '\(last packet lost\|silent way\|announced by peer\)')" ]; then
         bad "$1" "more than last packets were lost: $(kinds)"
     else
         ok "$1: $(kinds)stall ${stall:-0} ms ($(grep -o 'checked [0-9]* operations' "$log/out"))"

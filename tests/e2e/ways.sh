@@ -82,7 +82,7 @@ wanted "silent port" && {
         of after ports "50000 50002 50005"
         of after spines "$(spines before)"
         [ "$(jq --argjson k "$k" '[.spine[] | select(.spine == $k)][0].dropped' "$log/after.fab")" -gt 0 ] || bad "silent port" "spine $k has swallowed nothing"
-        if [ "$(downs '')" = 0 ] || [ "$(downs '')" != "$(downs '\(last packet lost\|silent way\|told by peer\)')" ]; then
+        if [ "$(downs '')" = 0 ] || [ "$(downs '')" != "$(downs '\(last packet lost\|silent way\|announced by peer\)')" ]; then
             bad "silent port" "not the loss of last packets alone: $(grep -o 'UP -> DOWN: [^,]*' "$log/out" | sort | uniq -c)"
         else
             ok "silent port: $(downs '') incarnations ended by lost packets, no NIC was given up"

@@ -121,7 +121,7 @@ killed() {
         skip "$1" "the channel stands as long as the process does$kept"
     elif [ "${rcs%% *}" != 3 ]; then
         bad "$1" "rank 0 ended with ${rcs%% *}, expected 3"
-    elif ! grep -q 'rank 1 went away\|NET/R2 .*\(gone\|closed\|no word\)' "$run.r0"; then
+    elif ! grep -q 'rank 1 went away\|NET/R2 .*\(gone\|closed\|nothing from the peer\)' "$run.r0"; then
         bad "$1" "the peer is not named"
     else
         ok "$1: rank 0 ends with 3, $(grep -oh 'rank 1 went away.*\|peer process at .* is gone.*' "$run.r0" | tail -1)"
@@ -154,7 +154,7 @@ channel() {
             bad "$label" "$(grep -h '^r2_matrix: ' "$run".r? | head -1)"
         elif grep -q '^# host .*returned' "$run".r?; then
             bad "$label" "a connection ended: $(grep -h '^# host .*returned' "$run".r? | head -1)"
-        elif ! grep -q "NET/R2 : .* h1 path .* told by peer\|channel to 10\.9\.0\.2:.* control messages go over" "$run.r0" "$run.r2"; then
+        elif ! grep -q "NET/R2 : .* h1 path .* announced by peer\|channel to 10\.9\.0\.2:.* control messages go over" "$run.r0" "$run.r2"; then
             bad "$label" "nothing that h1 said arrived"
         else
             ok "$label: $(downs) incarnations down, all connections carry messages"

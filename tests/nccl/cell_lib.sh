@@ -256,7 +256,7 @@ told() {
     shift 3
     job_with_faults "$n" 1 0 "$@" || return 0
     ok=0
-    traffic "$T/nics.settled" "$T/nics.end" "$lost" && right && fired "$want" && grep -q 'hold ends, the time' "$T"/log.* &&
+    traffic "$T/nics.settled" "$T/nics.end" "$lost" && right && fired "$want" && grep -q 'quarantine ends, the time' "$T"/log.* &&
         sed -n 's/.*summary: .*longest stall \([0-9.]*\) ms.*/\1/p' "$T"/log.* |
         awk -v gap="$gap" '$1 > most { most = $1 } END { exit !(gap > 1500 && most > gap * 0.6 && most < gap * 1.5) }' && ok=1
     fault_say
@@ -279,7 +279,7 @@ drained() {
     job_with_faults "$n" 0 0 "$@" --fault-cmd "1s:$B/r2_ctl drain --wait --limit 60 $nic" || return 0
     ok=0
     traffic "$T/nics.settled" "$T/nics.end" "$lost" && right && fired 1 && grep -q 'DOWN: administrator' "$T"/log.* &&
-        ! grep -q 'settled: [1-9][0-9]* parts to post again' "$T"/log.* && ok=1
+        ! grep -q 'settled: [1-9][0-9]* parts to retransmit' "$T"/log.* && ok=1
     fault_say
 }
 # bears NAME FAULTS SETTINGS... -- OPTIONS...: the same with faults that no NIC need be left for

@@ -147,7 +147,7 @@ schedule() {
         bad "$label" "$wrong paths went down that nothing was done to"
     fi
     switches=$((switches + $(downs)))
-    retransmits=$((retransmits + $(cat "$run".r? | sed -n 's/.* settled: \([0-9]*\) parts to post again.*/\1/p' | awk '{n += $1} END {print n + 0}')))
+    retransmits=$((retransmits + $(cat "$run".r? | sed -n 's/.* settled: \([0-9]*\) parts to retransmit.*/\1/p' | awk '{n += $1} END {print n + 0}')))
     injected=$((injected + $(echo "$faults" | tr ';' '\n' | wc -l)))
     figure 'stall after fault [0-9]*' >>"$W/stalls"
 }

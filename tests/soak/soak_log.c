@@ -150,7 +150,7 @@ static void line_count(const char *text)
             atomic_fetch_add(&b->false_switches, 1);
         }
     } else if ((at = strstr(text, " settled: ")) &&
-               sscanf(at, " settled: %u parts to post again", &n) == 1) {
+               sscanf(at, " settled: %u parts to retransmit", &n) == 1) {
         atomic_fetch_add(&b->retransmits, n);
     } else if (strstr(text, " is up: its NIC pair is back")) {
         atomic_fetch_add(&b->returns, 1);

@@ -195,7 +195,7 @@ static inline void no_pair_moved(void)
 
         ck_assert_msg(fc->switches == 0 || strstr(fc->last_fault, "last packet") ||
                           strstr(fc->last_fault, "silent way") ||
-                          strstr(fc->last_fault, "told by peer"),
+                          strstr(fc->last_fault, "announced by peer"),
                       "side %d gave a path up: %s", s, fc->last_fault);
     }
 }

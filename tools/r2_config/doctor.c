@@ -57,7 +57,7 @@ void doctor_hint(const char *text, char *out, size_t len)
     static const struct {
         const char *part, *todo;
     } known[] = {
-        {"overruled by lock.conf", "unset it: what the administrator's file says holds"},
+        {"overruled by lock.conf", "unset it: the administrator's file wins"},
         {"could write it itself", "owner root, mode 0644, in a folder that root alone can write"},
         {"did you mean", "correct the name, or unset it"},
         {"unknown ", "unset it: nothing reads it"},
@@ -68,7 +68,7 @@ void doctor_hint(const char *text, char *out, size_t len)
          "r2_topo shows what can be read here; NCCL_R2_TOPO=off where that is meant"},
         {"NCCL_R2_WAYS: ", "correct the file, or let the fabric controller write it anew"},
         {"NCCL_R2_RELAY has no effect", "the CUDA driver where the job runs, or NCCL_R2_RELAY=off"},
-        {"no board", "a local directory of mode 1777, in NCCL_R2_RUN_DIR"},
+        {"no host registry", "a local directory of mode 1777, in NCCL_R2_RUN_DIR"},
         {"no statistics", "a local directory of mode 1777, in NCCL_R2_RUN_DIR"},
         {"events are lost", "a local file that can be written, in NCCL_R2_EVENT_FILE"},
     };

@@ -140,8 +140,8 @@ static void conf_file_check(const char *path)
     if (access(path, F_OK) != 0) {
         doctor_say(DOCTOR_OK, "nccl.conf", NULL, "%s: none", path);
     } else if (check_file(path, &c, NULL) != 0) {
-        doctor_say(DOCTOR_WARN, "nccl.conf", "make it readable: NCCL passes over it without a word",
-                   "%s: %s", path, strerror(errno));
+        doctor_say(DOCTOR_WARN, "nccl.conf", "make it readable: NCCL skips it silently", "%s: %s",
+                   path, strerror(errno));
     } else if (c.errors || c.warnings) {
         char todo[2 * PATH_MAX];
 
@@ -279,7 +279,7 @@ void doctor_run_dir(struct doctor *d)
         } else {
             doctor_say(DOCTOR_WARN, "run directory",
                        "make it, with mode 1777, or unset NCCL_R2_RUN_DIR",
-                       "%s: no board, no drain files, no statistics", why);
+                       "%s: no host registry, no drain files, no statistics", why);
         }
         return;
     }
@@ -288,16 +288,17 @@ void doctor_run_dir(struct doctor *d)
     if (directory_writable(own)) {
         doctor_say(DOCTOR_OK, "run directory", NULL, "%s", own);
     } else if (!directory_writable(common)) {
-        doctor_say(DOCTOR_WARN, "run directory", todo,
-                   "neither %s nor %s can be written: no board, no drain files, no statistics", own,
-                   common);
+        doctor_say(
+            DOCTOR_WARN, "run directory", todo,
+            "neither %s nor %s can be written: no host registry, no drain files, no statistics",
+            own, common);
     } else if (access(own, F_OK) == 0) {
         doctor_say(DOCTOR_WARN, "run directory", todo,
                    "%s, as %s cannot be written by this user: others may be there", common, own);
     } else if (container_sign(d)) {
         doctor_say(
             DOCTOR_WARN, "run directory", todo,
-            "%s, as there is no %s: in a container, what other containers of the host find out is not heard",
+            "%s, as there is no %s: in a container, what other containers of the host find out is not known here",
             common, own);
     } else {
         doctor_say(DOCTOR_OK, "run directory", NULL, "%s, as there is no %s", common, own);

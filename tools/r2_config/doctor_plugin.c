@@ -175,9 +175,8 @@ static void net_check(void)
     const char *net = getenv("NCCL_NET");
 
     if (net == NULL || *net == '\0') {
-        doctor_say(
-            DOCTOR_WARN, "NCCL_NET", "NCCL_NET=R2",
-            "is not set: where the plugin does not load, NCCL goes on without it and without a word");
+        doctor_say(DOCTOR_WARN, "NCCL_NET", "NCCL_NET=R2",
+                   "is not set: where the plugin does not load, NCCL goes on without it, silently");
     } else if (strcasecmp(net, OURS) != 0) {
         doctor_say(DOCTOR_FAIL, "NCCL_NET", "NCCL_NET=R2",
                    "is %s: NCCL passes over every plugin of another name", net);

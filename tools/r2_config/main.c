@@ -19,7 +19,7 @@ static const char usage[] =
     "usage: r2_config                  every option with its value here and where that comes from\n"
     "       r2_config --diff           what is not at its default\n"
     "       r2_config --json           everything, as one JSON object\n"
-    "       r2_config --explain NAME   all about one option: what it may be, who says what, which source holds\n"
+    "       r2_config --explain NAME   all about one option: what it may be, the value of each source, and which one wins\n"
     "       r2_config --check FILE...  nccl.conf, lock.conf, profiles: what would be taken, what is wrong\n"
     "       r2_config --doctor         why the plugin does not load here, or does not see a NIC\n"
     "       r2_config --markdown       the table of README.md\n"

@@ -79,7 +79,7 @@ static void explain_sources(const struct values *v, int row)
         const struct values_offer *o = &v->offer[row][s];
 
         if (o->text == NULL) {
-            printf("    %-12s says nothing\n", values_source_name(s));
+            printf("    %-12s not set\n", values_source_name(s));
             continue;
         }
         show_where(v, row, s, where, sizeof(where));
@@ -90,7 +90,7 @@ static void explain_sources(const struct values *v, int row)
         if (values_check(row, o->text, why, sizeof(why)) != 0) {
             printf("  cannot be taken: %s\n", why);
         } else if (s == holds) {
-            printf("  holds\n");
+            printf("  in effect\n");
         } else {
             printf("  overruled by %s\n", values_source_name(spoke));
         }
@@ -98,7 +98,7 @@ static void explain_sources(const struct values *v, int row)
     }
     values_default_text(row, text);
     printf("    %-12s %s%s\n", "default", text[0] ? text : "(empty)",
-           holds == R2_SRC_DEFAULT ? "  holds" : "");
+           holds == R2_SRC_DEFAULT ? "  in effect" : "");
 }
 
 int show_explain(const struct values *v, const char *name)

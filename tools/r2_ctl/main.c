@@ -26,7 +26,7 @@ static const char usage[] =
     "  --force              drain, failback: a NIC that neither this host shows nor a running job has\n"
     "  --json               status: as one JSON object\n"
     "  --run-dir DIR        the run directory; else $NCCL_R2_RUN_DIR, /run/nccl-net-r2, /dev/shm\n"
-    "A NIC is named as in the jobs' logs: mlx5_3, or mlx5_3:2 for a second port. Root speaks to all users' jobs, others to their own.\n"
+    "A NIC is named as in the jobs' logs: mlx5_3, or mlx5_3:2 for a second port. Root commands all users' jobs, others their own.\n"
     "HOST, if given, must be this host. Exit: 0; 1 not done; 2 wrong use.\n";
 
 enum {
@@ -157,7 +157,7 @@ static int host_skip(const struct ctl *c, int *n, char ***names)
         --*n;
     } else if (*n > 1 && !is_nic(c, (*names)[0])) {
         return ctl_fail(
-            "%s is neither this host nor a NIC here; what is said about another host is said on that host",
+            "%s is neither this host nor a NIC here; r2_ctl works on the host that it runs on",
             (*names)[0]);
     }
     return 0;

@@ -57,7 +57,7 @@ int ctl_names_known(const struct ctl *c, int n, char *const *names)
             continue;
         }
         if (ctl_nic_here(names[i])) {
-            fprintf(stderr, "r2_ctl: no running job here has a NIC %s: it holds for later ones\n",
+            fprintf(stderr, "r2_ctl: no running job here has a NIC %s: it applies to later ones\n",
                     names[i]);
         } else if (c->force) {
             fprintf(

@@ -115,7 +115,7 @@ static void boot_peer_lost(struct boot_peer *p)
     for (int i = 0; i < 50 && b->place.board_fd >= 0 && !board_error_seen(b->board); i++) {
         poll(NULL, 0, 10);
     }
-    snprintf(text, sizeof(text), "rank %d went away without a word", p->rank);
+    snprintf(text, sizeof(text), "rank %d went away without a message", p->rank);
     boot_fail_note(b, PERF_NET, text, p);
 }
 

@@ -202,7 +202,7 @@ static int conn_recv_test(struct conn *c, struct trace *trace, char *error, size
         if (sizes[0] < 0 || (size_t)sizes[0] > c->slot_bytes) {
             snprintf(
                 error, bytes,
-                "test of a receive from rank %d on rank %d, channel %d said %d bytes of at most %zu",
+                "test of a receive from rank %d on rank %d, channel %d returned %d bytes of at most %zu",
                 c->peer, c->rank, c->channel, sizes[0], c->slot_bytes);
             return -1;
         }

@@ -24,7 +24,7 @@ static const char usage[] =
     "  --what-if K          also what losing 1 to K NICs would cost, beside nothing else lost\n"
     "  --json               as one JSON object\n"
     "simulate has --nodes (to 128), --nics, --lost and --json, and\n"
-    "  --pieces P           what a node's part of the data is cut into, 1 to 64 (8)\n"
+    "  --pieces P           what a node's part of the data is divided into, 1 to 64 (8)\n"
     "  --equal              all connections share NICs alike, not by what they carry\n"
     "  --version | --help\n"
     "Exit: 0; 1 could not be written, or simulated data was wrong; 2 wrong use.\n";

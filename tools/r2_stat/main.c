@@ -15,7 +15,7 @@ static const char usage[] =
     "  --follow               history as it comes, one line each\n"
     "  --json                 everything as one JSON object; with --follow one object a line\n"
     "  --prom [FILE]          for Prometheus' textfile collector: into FILE, whole or not at all; else to stdout\n"
-    "  --check                one line of at most 80 characters, and the exit status says it\n"
+    "  --check                one line of at most 80 characters, and an exit status to match\n"
     "  --nic-history          what its NICs have gone through over jobs, and which to drain: then the exit status is 1\n"
     "  --assert-loaded        exit status 0 when a process of this user (and job) uses the plugin, else 1\n"
     "  --run-dir DIR          the run directory; else $NCCL_R2_RUN_DIR, else /run/nccl-net-r2 and /dev/shm\n"

@@ -253,7 +253,7 @@ static void nic_states(const struct out *o)
     uint64_t since;
 
     head(o, "r2_nic_state", "gauge",
-         "1 for the state that the NIC is in, as the process that sees it worst says.");
+         "1 for the state that the NIC is in, as the process that sees it worst reports.");
     for (int i = 0; i < o->nics; i++) {
         const struct r2_stat_nic *n = &o->nic[i].n;
         const char *word = stat_nic_word(n, &why, &since);

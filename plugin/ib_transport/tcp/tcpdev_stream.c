@@ -251,7 +251,7 @@ static const char *on_hello_of_dialler(struct tcpdev_stream *s, const uint8_t *a
     tcpdev_keys_derive(s->dev->params.secret, at, s->hello, &s->keys);
     tcpdev_proof_pack(s->keys.proof_of_listener, proof);
     put_bytes(s, proof, sizeof(proof));
-    tcpdev_stream_move(s, TCPDEV_PROOF, "it has said hello");
+    tcpdev_stream_move(s, TCPDEV_PROOF, "its hello is here");
     return NULL;
 }
 

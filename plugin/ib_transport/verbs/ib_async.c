@@ -77,7 +77,7 @@ static void refresh_failed(const struct async *a, int nic, int err)
         if (ib_nic_state_change(a->nics, nic, IB_NIC_DOWN, why)) {
             fact_emit(a, IB_FACT_DEVICE_FAILS, nic, 0);
         } else if (n->failing == LOOKS_BAD) {
-            R2_WARN("NIC %s: %u looks in a row failed: %s; it is not used until it answers",
+            R2_WARN("NIC %s: %u checks in a row failed: %s; it is not used until it answers",
                     n->name, n->failing, strerror(err));
         }
     } else {

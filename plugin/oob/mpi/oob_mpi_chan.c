@@ -280,7 +280,7 @@ static void adopt(struct mpi_peer *p, struct mpi_chan *c)
     chan.last_rx = o->now;
     o->count.reconnects += p->was_up;
     if (!p->was_up) {
-        MPI_INFO_LOG(o, "out-of-band channel to %s stands", p->str);
+        MPI_INFO_LOG(o, "out-of-band channel to %s is up", p->str);
     }
     mpi_chan_drop_all(p);
     p->cur = chan;

@@ -72,10 +72,10 @@ void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, enum oob_stra
 {
     static const char *const what[OOB_STRANGERS] = {
         [OOB_STRANGER_GARBAGE] = "its first bytes are not of this protocol",
-        [OOB_STRANGER_CUT] = "it closed in the middle of its first words",
-        [OOB_STRANGER_SILENT] = "it does not say who it is",
-        [OOB_STRANGER_CROWD] = "too many do not say who they are",
-        [OOB_STRANGER_LOST] = "it looks for another process",
+        [OOB_STRANGER_CUT] = "it closed in the middle of its hello",
+        [OOB_STRANGER_SILENT] = "it sends no hello",
+        [OOB_STRANGER_CROWD] = "too many send no hello",
+        [OOB_STRANGER_LOST] = "it dials another process",
         [OOB_STRANGER_UNKNOWN] = "it is not known",
         [OOB_STRANGER_SECRET] = "its secret is wrong",
     };

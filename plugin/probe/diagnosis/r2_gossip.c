@@ -104,7 +104,7 @@ void r2_gossip_join(struct r2_inst *inst, struct r2_peer *peer, const char *host
     if (!inst->diagnosis.crowded) {
         inst->diagnosis.crowded = 1;
         R2_INFO(
-            "more than %d peer processes: the others hear of NIC failures from their neighbours",
+            "more than %d peer processes: the others are notified of NIC failures by their neighbours",
             PROBE_GOSSIP_NEIGHBOURS);
     }
 }

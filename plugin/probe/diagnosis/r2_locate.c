@@ -26,7 +26,7 @@
                 2 s */
 #define SAY_MOST 20 /* x T_repeat */
 
-static const char *const state_names[R2_CASE_STATES] = {"free", "asking", "waiting", "held",
+static const char *const state_names[R2_CASE_STATES] = {"free", "probing", "waiting", "held",
                                                         "decided"};
 
 /* The only writer of the state. */

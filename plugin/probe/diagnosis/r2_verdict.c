@@ -170,7 +170,7 @@ uint64_t r2_verdict_time(const struct r2_inst *inst, uint64_t ns)
 static void undecided_share(struct r2_inst *inst, const struct r2_case *k,
                             const struct r2_finding *f)
 {
-    R2_INFO("with %s, which says it: %s", k->peer->host, f->line);
+    R2_INFO("with %s, which reports it: %s", k->peer->host, f->line);
     undecided_put(inst, k, f, r2_finding_announce(inst, k, f));
     latest_put(inst, f->code, f->brief, NULL);
 }

@@ -12,7 +12,7 @@ _Static_assert(R2_EVIDENCE >= 2 * (2 + R2_CASE_AUX) + R2_CASE_MORE + 3, "room fo
 
 static const char *outcome_name(uint8_t o)
 {
-    static const char *const name[PROBE_OUTCOMES] = {"not asked", "ok", "error", "no answer"};
+    static const char *const name[PROBE_OUTCOMES] = {"not probed", "ok", "error", "no answer"};
 
     return o < PROBE_OUTCOMES ? name[o] : "?";
 }
@@ -100,10 +100,10 @@ static void put_peer_report(struct r2_inst *inst, const struct r2_case *k, struc
 
     if (!k->theirs.in_facts) {
         put(e, "%s %s: %s", k->peer->host, nic,
-            k->theirs.heard ? "its word is not complete" : "no word");
+            k->theirs.heard ? "its report is not complete" : "no report");
         return;
     }
-    put(e, "%s %s, its own word%s: port %s, loop %s", k->peer->host, nic,
+    put(e, "%s %s, its own report%s: port %s, loop %s", k->peer->host, nic,
         when(k, k->theirs.at).text, r2_evidence_port(k->facts.remote.port),
         outcome_name(k->facts.remote.loop));
     put(e, "%s %s to %s %s: %s", k->peer->host, nic, inst->self.host, inst->nics.nic[k->nic].name,
@@ -147,7 +147,7 @@ void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2
     if (k->process) {
         put(e, "%s %s: %s", k->peer->host, inst->oob->ops->peer_str(k->peer->oob),
             k->facts.peer == PROBE_ERROR ? "the host refuses its channel"
-                                         : "its NICs answer, the process says nothing");
+                                         : "its NICs answer, the process does not");
         return;
     }
     put(e, "%s %s: port %s, loop %s%s", inst->self.host, inst->nics.nic[k->nic].name,

@@ -300,7 +300,7 @@ static void silent(struct r2_pair *pair, uint64_t clock)
         return;
     }
     R2_INFO(
-        "NIC %s - NIC %u of %s: no answer, but the peer has one: asked again on a new queue pair",
+        "NIC %s - NIC %u of %s: no answer, but the peer has one: probed again on a new queue pair",
         pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
         pair->inst->oob->ops->peer_str(pair->peer->oob));
     pair->probe.anew = pair->probe.unanswered = 1;

@@ -29,7 +29,7 @@
 
 void r2_probation_move(struct r2_pair *pair, enum r2_probation_state to)
 {
-    static const char *const names[R2_PROBATION_STATES] = {"rest", "try", "asked"};
+    static const char *const names[R2_PROBATION_STATES] = {"rest", "try", "probed"};
     static const unsigned char legal[R2_PROBATION_STATES][R2_PROBATION_STATES] = {
         [R2_PROBATION_REST] = {[R2_PROBATION_TRY] = 1},
         [R2_PROBATION_TRY] = {[R2_PROBATION_REST] = 1, [R2_PROBATION_PROBED] = 1},

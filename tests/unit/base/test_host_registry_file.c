@@ -31,16 +31,16 @@ START_TEST(what_is_no_registry_is_not_used)
     refused(strerror(ELOOP));
     ck_assert_int_eq(rename(other, path), 0);
     ck_assert_int_eq(truncate(path, 4096), 0);
-    refused("no board of this version");
+    refused("no host registry of this version");
     ck_assert_int_eq(truncate(path, 4096 + 8192 * R2_HOST_REGISTRY_SLOTS), 0);
     b = must_open(); /* the header is right, the rest is empty */
     r2_host_registry_close(b);
     fd = open(path, O_RDWR);
     ck_assert_int_eq(pwrite(fd, "garbage!", 8, 8), 8); /* another version */
-    refused("no board of this version");
+    refused("no host registry of this version");
     ck_assert_int_eq(pwrite(fd, "garbage!", 8, 0), 8);
     close(fd);
-    refused("no board of this version");
+    refused("no host registry of this version");
     unlink(path);
     ck_assert_int_eq(mkdir(path, 0700), 0);
     refused(strerror(EISDIR));

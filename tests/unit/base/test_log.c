@@ -83,7 +83,7 @@ START_TEST(many_lines_are_counted)
     if (_i == 0) {
         ck_assert_int_eq(seen_count, R2_LOG_FIRST + 3);
         ck_assert_str_eq(seen[seen_count - 1].text,
-                         "NET/R2 : 84 more connections stand (r2_stat -c lists them)");
+                         "NET/R2 : 84 more connections are up (r2_stat -c lists them)");
         ck_assert_int_eq(seen[seen_count - 1].level, R2_LOG_INFO);
     }
     seen_count = 0;

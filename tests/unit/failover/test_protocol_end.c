@@ -272,7 +272,7 @@ START_TEST(who_is_left_alone_says_why)
     ck_assert(rig_until(rig, has_failed, RIG_S));
     r2_log_flush();
     ck_assert_msg(
-        strstr(rig->last_warn[side], silent ? "no word from the peer about path 0 for 300 ms"
+        strstr(rig->last_warn[side], silent ? "nothing from the peer about path 0 for 300 ms"
                                             : "the peer does not know the connection any more") &&
             strstr(rig->last_warn[side], "; no path for ") &&
             strstr(rig->last_warn[side], " ms; last: "),

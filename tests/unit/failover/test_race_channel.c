@@ -114,7 +114,7 @@ START_TEST(channel_and_path_lost_for_good)
     ck_assert(rig_until(rig, _i == 0 ? sender_failed : rig_both_failed, 3 * RIG_S));
     for (int s = 0; s < (_i == 0 ? 1 : 2); s++) {
         ck_assert_int_eq(rig->side[s].status, R2_ERR_PEER);
-        ck_assert_msg(strstr(comm(s)->fo.why, "no word from the peer about path 0"), "%s",
+        ck_assert_msg(strstr(comm(s)->fo.why, "nothing from the peer about path 0"), "%s",
                       comm(s)->fo.why);
     }
     nothing_twice();

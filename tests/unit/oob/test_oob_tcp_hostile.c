@@ -48,7 +48,7 @@ START_TEST(silence_is_timed_out)
         ck_assert_int_eq(live_channels(b), 0);
         ck_assert_uint_eq(counters(b).strangers, n);
         close(fd);
-        expect_said("stranger", "it does not say who it is");
+        expect_said("stranger", "it sends no hello");
     }
 }
 END_TEST
@@ -74,7 +74,7 @@ START_TEST(half_a_hello)
         settle();
         ck_assert_uint_eq(counters(b).strangers, n);
         ck_assert_int_eq(live_channels(b), 0);
-        expect_said("stranger", "it closed in the middle of its first words");
+        expect_said("stranger", "it closed in the middle of its hello");
     }
 }
 END_TEST
@@ -92,7 +92,7 @@ START_TEST(crowd_of_strangers_keeps_nobody_out)
     dial(a, &b->name);
     ck_assert(run_until(&a->up, 1, 1900 * MS));
     ck_assert_uint_ge(counters(b).strangers, (unsigned)(n - places));
-    expect_said("stranger", "too many do not say who they are");
+    expect_said("stranger", "too many send no hello");
     for (int i = 0; i < n; i++) {
         close(fd[i]);
     }

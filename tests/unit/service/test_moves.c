@@ -123,7 +123,7 @@ START_TEST(a_probation_asks_what_it_has_tried)
     r2_log_flush();
     ck_assert_int_eq(refused, 1);
     ck_assert_int_eq(warns, refused);
-    ck_assert_str_eq(last, "NET/R2 : probation of NIC pair 1-2 cannot go from rest to asked");
+    ck_assert_str_eq(last, "NET/R2 : probation of NIC pair 1-2 cannot go from rest to probed");
 }
 END_TEST
 

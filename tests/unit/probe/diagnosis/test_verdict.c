@@ -389,7 +389,7 @@ START_TEST(evidence_names_all_who_were_asked)
     evidence_has(&e, "host1 fab0: port up, loop", 1, "ok");
     evidence_has(&e, "host1 fab0 to host0 fab0:", 1, "no answer");
     evidence_has(&e, "host1 fab0 to host0 fab1:", 1, "ok");
-    evidence_has(&e, "host0 fab0, its own word", 1, "port up, loop ok");
+    evidence_has(&e, "host0 fab0, its own report", 1, "port up, loop ok");
     evidence_has(&e, "host0 fab0 to host1 fab0:", 0, "no answer");
     evidence_has(&e, "host0 fab0 to host1 fab1:", 0, "no answer");
     evidence_has(&e, "host1 fab1 to host0 fab1:", 1, "ok");

@@ -267,6 +267,10 @@ bench-paper: deps
 bench-ways: deps
 	+@$(BUILD) all
 	@RUNS=$(or $(RUNS),20) sh tests/bench/bench_ways.sh $(B)
+.PHONY: bench-last
+bench-last: deps
+	+@$(BUILD) all $(B)/bench/bench_pair
+	@RUNS=$(or $(RUNS),10) sh tests/bench/bench_last.sh $(B)
 .PHONY: bench-rings
 bench-rings: deps
 	+@$(BUILD) $(B)/bench/bench_inproc

@@ -1,5 +1,8 @@
 /*
- * bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall|load [RUNS or CONNECTIONS]
+ * bench_pair --plugin FILE --softfab FILE --fabric NAME WHAT [NUMBER]
+ *
+ * WHAT: setup; stall, with the number of runs; load, of connections; last and last-silent, of the
+ * run, by which the host is chosen whose NICs are lost
  *
  * Starts both sides under `softfab exec`; exit status 0 when both ended well.
  */
@@ -188,6 +191,8 @@ static int side_run(int side, const char *peer, const char *plugin, const char *
         pair_setup_run();
     } else if (strcmp(what, "load") == 0) {
         pair_load_run(runs);
+    } else if (strncmp(what, "last", 4) == 0) {
+        pair_last_run(runs, strcmp(what, "last-silent") == 0);
     } else {
         pair_stall_run(runs);
     }
@@ -219,6 +224,21 @@ static pid_t side_start(char **argv, int argc, int side, const int *fd)
     _exit(127);
 }
 
+static const struct {
+    const char *name;
+    int most; /* of its number */
+} whats[] = {{"setup", 64}, {"stall", 64}, {"load", LOAD_MAX}, {"last", 99}, {"last-silent", 99}};
+
+static bool what_is_known(const char *name, const char *number)
+{
+    for (size_t i = 0; i < sizeof(whats) / sizeof(whats[0]); i++) {
+        if (strcmp(whats[i].name, name) == 0) {
+            return number == NULL || (atoi(number) >= 1 && atoi(number) <= whats[i].most);
+        }
+    }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     int fd[2], status, bad = 0;
@@ -229,13 +249,9 @@ int main(int argc, char **argv)
     }
     if (argc < 8 || argc > 9 || strcmp(argv[1], "--plugin") != 0 ||
         strcmp(argv[3], "--softfab") != 0 || strcmp(argv[5], "--fabric") != 0 ||
-        (strcmp(argv[7], "setup") != 0 && strcmp(argv[7], "stall") != 0 &&
-         strcmp(argv[7], "load") != 0) ||
-        (argc > 8 &&
-         (atoi(argv[8]) < 1 || atoi(argv[8]) > (strcmp(argv[7], "load") == 0 ? LOAD_MAX : 64)))) {
-        fprintf(
-            stderr,
-            "usage: bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall|load [RUNS, 1 to 64, or CONNECTIONS]\n");
+        !what_is_known(argv[7], argc > 8 ? argv[8] : NULL)) {
+        fprintf(stderr, "usage: bench_pair --plugin FILE --softfab FILE --fabric NAME "
+                        "setup|stall|load|last|last-silent [NUMBER]\n");
         return 2;
     }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) != 0) {

@@ -5,6 +5,8 @@
 #ifndef PAIR_H
 #define PAIR_H
 
+#include <stdbool.h>
+
 #include "tests/abi/drv.h"
 
 #define PAIR_NS_MS 1000000ull
@@ -23,6 +25,7 @@ void pair_close(int n, void **comm);
 void pair_setup_run(void);
 void pair_stall_run(int runs);
 void pair_load_run(int connections);
+void pair_last_run(int number, bool silent); /* @number of the run: which host loses its NICs */
 
 /* Maps the fabric, to break it. Before the plugin is loaded: closing a descriptor of the fabric's
  * files, as this does within, would take the record locks away by which the plugin's devices are
@@ -30,6 +33,8 @@ void pair_load_run(int connections);
 void pair_fabric_open(void);
 /* Applies the fault @text to it. */
 void pair_fault_do(const char *text);
+/* Bytes of payload that came to NIC @nic of host @host. */
+uint64_t pair_nic_received(int host, int nic);
 
 struct pair_spread {
     double p25, median, p99, most;

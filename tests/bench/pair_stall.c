@@ -94,6 +94,12 @@ void pair_fault_do(const char *text)
          "%s", why);
 }
 
+uint64_t pair_nic_received(int host, int nic)
+{
+    return atomic_load_explicit(&seg_nic_at(fabric.seg, host, nic)->count.rx_bytes,
+                                memory_order_relaxed);
+}
+
 /* Longest pause that begins within WATCH_NS after @text was applied, or that it fell into. */
 static uint64_t event_measure(struct stream *s, const char *text)
 {

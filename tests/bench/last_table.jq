@@ -1,0 +1,15 @@
+# bench-last.json as the table of tests/bench/README.md.
+def round1: . * 10 | round | . / 10;
+def round2: . * 100 | round | . / 100;
+def pair: "\(.median | round1), \(.max | round1)";
+.summary as $s |
+"Machine: \(.cores) cores, shared, load \(.load) at the end; source \(.git); \(.runs) run\(if .runs > 1 then "s" else "" end) for each row, five rounds each.",
+"",
+"| what | over tcp0, GB/s | a raw TCP stream, GB/s | median of the ratios | CPU time over tcp0, s per GB | of the raw stream |",
+"|---|---|---|---|---|---|",
+"| messages of 512 KiB, one connection, loopback | \($s.last_gbs | round2) | \($s.raw_gbs | round2) | \($s.ratio * 100 | round1) % | \($s.last_cpu_s_per_gb | round2) | \($s.raw_cpu_s_per_gb | round2) |",
+"",
+"| ms: median, max | longest pause, no fault | longest pause, all NICs of a host lost | bound | until RDMA carries again | bound | longest pause at that |",
+"|---|---|---|---|---|---|---|",
+(.bounds as $b | ["event", "ports down", $b.event_ms], ["silent", "nothing comes back", $b.silent_ms] | . as [$f, $name, $bound] | $s.by_fault[$f] |
+ "| \($name) | \(.no_fault_ms | pair) | \(.stall_ms | pair) | \($bound) | \(.return_ms | pair) | \($b.return_ms) | \(.return_stall_ms | pair) |")

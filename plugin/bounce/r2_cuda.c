@@ -59,6 +59,7 @@ static const struct r2_symbol rows[] = {
     ROW(event_record, "cuEventRecord"),
     ROW(event_query, "cuEventQuery"),
     ROW(memcpy_async, "cuMemcpyAsync"),
+    ROW_OPTIONAL(memcpy_2d, "cuMemcpy2DAsync_v2"),
     ROW_OPTIONAL(capture_mode, "cuThreadExchangeStreamCaptureMode"),
     ROW_OPTIONAL(range_handle, "cuMemGetHandleForAddressRange"),
 };
@@ -427,5 +428,6 @@ const struct ib_copy_ops r2_cuda_ops = {
     .lane_open = r2_cuda_lane_open,
     .lane_close = r2_cuda_lane_close,
     .begin = r2_cuda_begin,
+    .begin_lines = r2_cuda_begin_lines,
     .done = r2_cuda_done,
 };

@@ -30,6 +30,24 @@ enum {
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_DISABLE_TIMING = 2,
     CU_CAPTURE_RELAXED = 2,
+    CU_MEMORY_UNIFIED = 4,
+};
+
+/* CUDA_MEMCPY2D, version 2. */
+struct cu_copy_2d {
+    size_t src_x, src_y;
+    int src_type;
+    const void *src_host;
+    uint64_t src;
+    void *src_array;
+    size_t src_pitch;
+    size_t dst_x, dst_y;
+    int dst_type;
+    void *dst_host;
+    uint64_t dst;
+    void *dst_array;
+    size_t dst_pitch;
+    size_t width, height;
 };
 
 /* The calls: CUresult and CUdevice are int, CUdeviceptr has 64 bits, handles are pointers. */
@@ -60,6 +78,7 @@ struct cu_calls {
     int (*event_query)(void *event);
     int (*memcpy_async)(uint64_t dst, uint64_t src, size_t len, void *stream);
     /* NULL where the driver is too old for them */
+    int (*memcpy_2d)(const struct cu_copy_2d *copy, void *stream);
     int (*capture_mode)(int *mode);
     int (*range_handle)(void *handle, uint64_t ptr, size_t len, int type, unsigned long long flags);
 };
@@ -108,6 +127,8 @@ int r2_cuda_errno(int error);
 int r2_cuda_lane_open(void *arg, int from, int to, unsigned slots, void **lane);
 void r2_cuda_lane_close(void *arg, void *lane);
 int r2_cuda_begin(void *arg, void *lane, unsigned slot, void *dst, const void *src, size_t len);
+int r2_cuda_begin_lines(void *arg, void *lane, unsigned slot, void *dst, const void *src,
+                        size_t len);
 int r2_cuda_done(void *arg, void *lane, unsigned slot);
 
 static inline int cu_relax(const struct r2_cuda *c, struct cu_scope *s)

@@ -2,6 +2,7 @@
  * Lanes of the CUDA driver's copy engine: a stream, and an event for each slot.
  */
 #include "r2_cuda_int.h"
+#include "r2_cuda_lines.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -173,14 +174,15 @@ static __attribute__((cold)) int copy_is_refused(int error)
            (error >= CU_CAPTURE_UNSUPPORTED && error <= CU_CAPTURE_LAST);
 }
 
-/* cuMemcpyAsync has failed. errno when nothing runs; 0 when that is not sure, and the lane is
+/* @call, a copy, has failed. errno when nothing runs; 0 when that is not sure, and the lane is
  * broken. */
-static __attribute__((noinline, cold)) int copy_failed(struct r2_cuda *c, struct lane *l, int error)
+static __attribute__((noinline, cold)) int copy_failed(struct r2_cuda *c, struct lane *l,
+                                                       const char *call, int error)
 {
     if (copy_is_refused(error)) {
-        return lane_failed(c, l, "cuMemcpyAsync", error);
+        return lane_failed(c, l, call, error);
     }
-    lane_break(c, l, "cuMemcpyAsync", error);
+    lane_break(c, l, call, error);
     return 0;
 }
 
@@ -200,7 +202,7 @@ int r2_cuda_begin(void *arg, void *lane, unsigned slot, void *dst, const void *s
     }
     rc = c->cu.memcpy_async((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, len, l->stream);
     if (rc != 0) {
-        err = copy_failed(c, l, rc);
+        err = copy_failed(c, l, "cuMemcpyAsync", rc);
     } else {
         rc = c->cu.event_record(l->event[slot], l->stream);
         if (rc != 0) {
@@ -208,6 +210,80 @@ int r2_cuda_begin(void *arg, void *lane, unsigned slot, void *dst, const void *s
                        rc); /* the copy runs, and nothing will tell its end */
         }
     }
+    rc = cu_leave(c, &s);
+    if (rc != 0) {
+        lane_break(c, l, s.call, rc);
+    }
+    return err;
+}
+
+/* @p of the bytes, behind what is in the stream. 0 or the driver's error; @call: which. */
+static int piece_begin(const struct r2_cuda *c, const struct lane *l, const struct r2_cuda_piece *p,
+                       void *dst, const void *src, const char **call)
+{
+    uint64_t to = (uint64_t)(uintptr_t)dst + p->off, from = (uint64_t)(uintptr_t)src + p->off;
+    struct cu_copy_2d copy = {.src_type = CU_MEMORY_UNIFIED,
+                              .src = from,
+                              .src_pitch = R2_CUDA_LINE,
+                              .dst_type = CU_MEMORY_UNIFIED,
+                              .dst = to,
+                              .dst_pitch = R2_CUDA_LINE,
+                              .width = p->width,
+                              .height = p->rows};
+
+    *call = p->rows == 1 ? "cuMemcpyAsync" : "cuMemcpy2DAsync_v2";
+    return p->rows == 1 ? c->cu.memcpy_async(to, from, p->width, l->stream)
+                        : c->cu.memcpy_2d(&copy, l->stream);
+}
+
+/* Within a scope. As begin() says; once a piece of it runs, 0, and what fails then breaks the lane.
+ */
+static int pieces_begin(struct r2_cuda *c, struct lane *l, unsigned slot, void *dst,
+                        const void *src, size_t len)
+{
+    struct r2_cuda_piece piece[R2_CUDA_PIECES];
+    int n = r2_cuda_lines_cut((uint64_t)(uintptr_t)dst, len, piece), rc = 0;
+    const char *call = NULL;
+
+    for (int i = 0; i < n; i++) {
+        rc = piece_begin(c, l, &piece[i], dst, src, &call);
+        if (rc != 0 && i == 0) {
+            return copy_failed(c, l, call, rc);
+        }
+        if (rc != 0) {
+            lane_break(c, l, call, rc);
+            return 0;
+        }
+    }
+    rc = c->cu.event_record(l->event[slot], l->stream);
+    if (rc != 0) {
+        lane_break(c, l, "cuEventRecord", rc);
+    }
+    return 0;
+}
+
+int r2_cuda_begin_lines(void *arg, void *lane, unsigned slot, void *dst, const void *src,
+                        size_t len)
+{
+    struct r2_cuda *c = arg;
+    struct lane *l = lane;
+    struct cu_scope s;
+    int rc, err;
+
+    if (c->cu.memcpy_2d == NULL) {
+        return EOPNOTSUPP;
+    }
+    if (len == 0) {
+        return 0;
+    }
+    if (l->broken || slot >= l->slots) {
+        return l->broken ? EIO : EINVAL;
+    }
+    rc = cu_enter(c, l->ctx, &s);
+    if (rc != 0) {
+        return lane_failed(c, l, s.call, rc);
+    }
+    err = pieces_begin(c, l, slot, dst, src, len);
     rc = cu_leave(c, &s);
     if (rc != 0) {
         lane_break(c, l, s.call, rc);

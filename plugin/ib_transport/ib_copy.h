@@ -52,6 +52,14 @@ struct ib_copy_ops {
      */
     int (*begin)(void *arg, void *lane, unsigned slot, void *dst, const void *src, size_t len);
     /*
+     * As begin(), for memory that is polled while it is written: of each line of 128 bytes of @dst,
+     * counted from address 0, the last 8 come behind all else, and each aligned word of 8 at once
+     * as far as the engine's writes keep it whole. @len 0: nothing is begun, and 0 says that it
+     * can, EOPNOTSUPP that it cannot.
+     */
+    int (*begin_lines)(void *arg, void *lane, unsigned slot, void *dst, const void *src,
+                       size_t len);
+    /*
      * Whether the copy @slot has ended: 1, and the NIC may read what it wrote; 0: it runs; -1: the
      * lane is broken. Gate held; does not wait. A broken lane is so for good, for each of its
      * slots, and begin() fails: what is read and written by the copies that were not done is not

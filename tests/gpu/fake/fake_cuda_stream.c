@@ -11,6 +11,24 @@
 
 #define NON_BLOCKING   1
 #define DISABLE_TIMING 2
+#define UNIFIED        4
+
+/* CUDA_MEMCPY2D, version 2. */
+struct copy_2d {
+    size_t src_x, src_y;
+    int src_type;
+    const void *src_host;
+    uint64_t src;
+    void *src_array;
+    size_t src_pitch;
+    size_t dst_x, dst_y;
+    int dst_type;
+    void *dst_host;
+    uint64_t dst;
+    void *dst_array;
+    size_t dst_pitch;
+    size_t width, height;
+};
 
 EXPORT int cuStreamCreate(void **stream, unsigned flags);
 EXPORT int cuStreamDestroy_v2(void *stream);
@@ -21,6 +39,7 @@ EXPORT int cuEventDestroy_v2(void *event);
 EXPORT int cuEventRecord(void *event, void *stream);
 EXPORT int cuEventQuery(void *event);
 EXPORT int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t bytes, void *stream);
+EXPORT int cuMemcpy2DAsync_v2(const struct copy_2d *copy, void *stream);
 EXPORT int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t bytes, void *stream);
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t bytes, void *stream);
 EXPORT int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t bytes, void *stream);
@@ -43,7 +62,7 @@ struct work {
     struct event *event;
     unsigned record;
     uint64_t dst, src;
-    size_t bytes;
+    size_t bytes, pitch, rows; /* from row to row: at both ends */
 };
 static struct stream *streams;
 static struct event *events;
@@ -91,12 +110,14 @@ static void work_do(const struct work *w)
         w->event->reached = w->record;
         return;
     }
-    to = fake_bytes_at(w->dst, w->bytes, &to_gpu);
-    from = fake_bytes_at(w->src, w->bytes, &from_gpu);
+    to = fake_bytes_at(w->dst, (w->rows - 1) * w->pitch + w->bytes, &to_gpu);
+    from = fake_bytes_at(w->src, (w->rows - 1) * w->pitch + w->bytes, &from_gpu);
     if (to == NULL || from == NULL) {
         abort();
     }
-    memcpy(to, from, w->bytes);
+    for (size_t row = 0; row < w->rows; row++) {
+        memcpy((char *)to + row * w->pitch, (char *)from + row * w->pitch, w->bytes);
+    }
     fake_count.copies++;
     if (to_gpu >= 0 && from_gpu >= 0 && to_gpu != from_gpu &&
         !(w->stream->ctx->peers & 1u << to_gpu)) {
@@ -343,8 +364,9 @@ int cuEventQuery(void *event)
     return rc;
 }
 
-static int copy_add(const char *name, uint64_t dst, uint64_t src, size_t bytes, void *stream)
+static int rows_add(const char *name, const struct work *what, void *stream)
 {
+    size_t bytes = (what->rows - 1) * what->pitch + what->bytes;
     int rc = fake_enter(name, FAKE_INIT | FAKE_CTX | FAKE_UNSAFE), gpu;
     struct stream *s;
 
@@ -355,13 +377,34 @@ static int copy_add(const char *name, uint64_t dst, uint64_t src, size_t bytes, 
     s = stream_find(stream);
     if (s == NULL || s->ctx != fake_current()) {
         rc = INVALID_HANDLE;
-    } else if (fake_bytes_at(dst, bytes, &gpu) == NULL || fake_bytes_at(src, bytes, &gpu) == NULL) {
+    } else if (fake_bytes_at(what->dst, bytes, &gpu) == NULL ||
+               fake_bytes_at(what->src, bytes, &gpu) == NULL) {
         rc = INVALID_VALUE;
     } else {
-        rc = work_add(s, &(struct work){.dst = dst, .src = src, .bytes = bytes});
+        rc = work_add(s, what);
     }
     pthread_mutex_unlock(&fake_lock);
     return rc;
+}
+
+static int copy_add(const char *name, uint64_t dst, uint64_t src, size_t bytes, void *stream)
+{
+    return rows_add(name, &(struct work){.dst = dst, .src = src, .bytes = bytes, .rows = 1},
+                    stream);
+}
+
+/* Between unified addresses alone, and of one pitch. */
+int cuMemcpy2DAsync_v2(const struct copy_2d *p, void *stream)
+{
+    struct work what = {
+        .dst = p->dst, .src = p->src, .bytes = p->width, .pitch = p->src_pitch, .rows = p->height};
+
+    if (p->src_type != UNIFIED || p->dst_type != UNIFIED || p->src_x || p->src_y || p->dst_x ||
+        p->dst_y || p->src_pitch != p->dst_pitch || p->width == 0 || p->width > p->src_pitch ||
+        p->height == 0) {
+        return INVALID_VALUE;
+    }
+    return rows_add(__func__, &what, stream);
 }
 
 int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t bytes, void *stream)

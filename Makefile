@@ -139,7 +139,7 @@ check: deps
 # whose name contains it, slow or not.
 QUICK_SLOW := balance_loop balance_same balance_slow congest cross failback_silent gate oob_conform_mpi oob_conform_ranks oob_mpi_hostile oob_tcp_loss \
               oob_tcp_storm pair_ways probe_gossip_walk probe_hang probe_verdict protocol_data race_channel race_reorder race_sweep relay_ways setup_slow slow softfab_seg \
-              stage tcpdev tcpdev_stream watch_hour ways
+              stage tcpdev tcpdev_gpu tcpdev_stream watch_hour ways
 QUICK_UNIT  = $(sort $(patsubst test_%.c,%,$(notdir $(UNIT_SRC))))
 QUICK_BIN   = $(addprefix $(B)/quick/tests/unit/test_,$(if $(ONLY),$(foreach t,$(QUICK_UNIT),$(if $(findstring $(ONLY),$(t)),$(t))),$(filter-out $(QUICK_SLOW),$(QUICK_UNIT))))
 .PHONY: quick
@@ -220,7 +220,7 @@ check-asan: deps
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
 # The suites whose code runs on several threads; the simulation and the tests on the in-process fabric have one. The product's own threads,
 # all together, are run by tsan_e2e.sh.
-TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev_stream cuda cuda_fault cuda_lane cuda_lines)
+TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies)
 check-tsan: deps
 	+@$(BUILD) B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(B)/tsan/r2_matrix $(TSAN_UNIT)
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh
@@ -479,7 +479,7 @@ $(B)/tests/unit/test_relay_ways: | $(B)/topo_make
 $(B)/tests/unit/test_oob_mpi_hostile: LDFLAGS_ALL += $(addprefix -Wl$(comma)--export-dynamic-symbol=PMPI_,Issend Iprobe Irecv Test)
 $(B)/tests/unit/test_ib_lag: | $(B)/fake-mlx5/libmlx5.so.1 $(B)/fake-mlx5/old/libmlx5.so.1
 # They open the stand-in for CUDA's driver at run time.
-$(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_fault $(B)/tests/unit/test_cuda_lane $(B)/tests/unit/test_cuda_lines: | $(B)/gpu-fake/cuda/libcuda.so.1
+$(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_fault $(B)/tests/unit/test_cuda_lane $(B)/tests/unit/test_cuda_lines $(B)/tests/unit/test_last_copies: | $(B)/gpu-fake/cuda/libcuda.so.1
 $(B)/tests/unit/test_gate $(B)/tests/unit/test_visit $(B)/tests/unit/test_topo: TEST_WRAP := -Wl,--wrap=syscall
 $(B)/tests/unit/test_inst: TEST_WRAP := -Wl,--wrap=malloc,--wrap=calloc
 $(B)/tests/unit/test_reg_handles: TEST_WRAP := -Wl,--wrap=calloc,--wrap=realloc

@@ -62,10 +62,20 @@ static int lane_usable(const struct ib_flush *f, const struct ib_lane *l)
 
 /* --- set-up --- */
 
+static int reaches_gpus(const struct ib_conn *l, int p)
+{
+    return l->nics->nic[l->path[p].nic].ptr_support & (IB_PTR_CUDA | IB_PTR_DMABUF);
+}
+
+/* A NIC of last resort has of memory of GPUs what others have. */
 static int nic_wants(const struct ib_conn *l, int p)
 {
-    return l->cfg->flush == R2_FLUSH_ALWAYS ||
-           (l->nics->nic[l->path[p].nic].ptr_support & (IB_PTR_CUDA | IB_PTR_DMABUF));
+    int wants = l->cfg->flush == R2_FLUSH_ALWAYS || reaches_gpus(l, p);
+
+    for (int i = 0; i < l->npaths && l->nics->nic[l->path[p].nic].last; i++) {
+        wants |= reaches_gpus(l, i) != 0;
+    }
+    return wants;
 }
 
 int ib_flush_wanted(const struct ib_conn *l)

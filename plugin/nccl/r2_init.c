@@ -9,6 +9,7 @@
 
 #include "base/r2_rundir.h"
 #include "bounce/r2_cuda.h"
+#include "bounce/r2_last_copies.h"
 #include "core/r2_inst.h"
 #include "ib_transport/tcp/tcpdev.h"
 #include "oob/oob_mpi_load.h"
@@ -178,13 +179,17 @@ static struct topo *topo_read(const struct r2_config *cfg)
     return t;
 }
 
-/* For the life of the process, like whatever it gives memory to. */
+/* For the life of the process, like whatever it gives memory to. Any thread. */
 static int copy_open(const struct ib_copy_ops **ops, void **arg)
 {
-    struct r2_cuda *cuda = NULL;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct r2_cuda *cuda;
     char why[256] = "";
-    int rc = r2_cuda_open(NULL, &cuda, why, sizeof(why));
+    int rc;
 
+    pthread_mutex_lock(&lock);
+    rc = cuda ? 0 : r2_cuda_open(NULL, &cuda, why, sizeof(why));
+    pthread_mutex_unlock(&lock);
     if (rc != 0) {
         R2_INFO(
             "whether NICs can write to memory of a GPU is not tested, whether they can read it is: %s",
@@ -247,6 +252,7 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
             R2_INFO("ibv_fork_init: %s: children of fork() may disturb registered memory",
                     strerror(rc));
         }
+        r2_last_copies_set(copy_open);
         if (r2_init_last(cfg, &verbs, reason, sizeof(reason)) != 0) {
             config_error(cfg, "NCCL_R2_LAST_RESORT: ", reason);
         }

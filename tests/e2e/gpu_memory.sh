@@ -50,5 +50,18 @@ run 12 true --gpu
 "$B/softfab" exec --name $fab --host 0 -- "$B/r2_config" --doctor >"$tmp/log" 2>&1
 grep -q "^ok *GPU memory: NICs can reach it by a peer memory module and DMA-BUF\$" "$tmp/log"
 result "the doctor sees that those of one with --gpu do" $?
+# No NIC is left in the middle: the rest of it goes over TCP, by the driver's copies (docs/last-resort.md); it is flushed as before.
+export NCCL_R2_LAST_RESORT=auto NCCL_IB_TIMEOUT=20 NCCL_R2_GIVE_UP=10000
+for fault in down blackhole; do
+    run 12 "$B/softfab fault --name $fab 'h0:* $fault'" --gpu
+    result "memory of a GPU over TCP: $fault" $?
+    grep -q 'switch: .* to tcp0' "$tmp/log" && grep -q 'recv .* flushed by [1-9][0-9]* reads' "$tmp/log"
+    result "the log says so, and that it was flushed: $fault" $?
+done
+export NCCL_R2_LAST_RESORT=off NCCL_R2_GIVE_UP=1000
+run 12 "$B/softfab fault --name $fab 'h0:* down'" --gpu
+[ $? != 0 ] && grep -q 'no path left for 1000 ms' "$tmp/log"
+result "without the last resort the connection ends" $?
+unset NCCL_R2_LAST_RESORT NCCL_IB_TIMEOUT NCCL_R2_GIVE_UP
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -15,10 +15,44 @@
 #define TCPDEV_H
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "ib_transport/verbs/ib_verbs.h"
+
+#define TCPDEV_COPY_NS 1000000000ull
+
+/* What it takes to move bytes between memory of one GPU and a piece of page-locked memory. */
+struct tcpdev_lanes {
+    void *piece;   /* as long as was asked for; the engine's thread alone reads and writes it */
+    void *lane[2]; /* from the GPU, to it */
+};
+
+/*
+ * By whom bytes of GPUs are moved: the layer above has the driver. One copy at a time, of the
+ * engine's thread; open() comes from a thread that registers memory, and is over before the first
+ * copy of its lanes.
+ */
+struct tcpdev_copies {
+    /* The ordinal of the GPU whose memory @addr is; -1: of none, or nobody knows. May block. */
+    int (*gpu_of)(void *arg, const void *addr);
+    /* Makes ready what copies @piece bytes at a time. 0 or errno. May block. There to the end of
+     * the process. */
+    int (*open)(void *arg, int gpu, size_t piece, struct tcpdev_lanes *out);
+    /*
+     * Begins to copy. errno: nothing runs. @to_gpu: of each line of 128 bytes of memory the last 8
+     * come behind the others, and no aligned word of 8 is seen by halves.
+     */
+    int (*begin)(void *arg, const struct tcpdev_lanes *lanes, bool to_gpu, void *dst,
+                 const void *src, size_t len);
+    /* 1: it has ended; 0: it runs; -1: it may run for ever. */
+    int (*done)(void *arg, const struct tcpdev_lanes *lanes, bool to_gpu);
+    uint64_t most_ns; /* a copy that takes longer never ends; 0: TCPDEV_COPY_NS */
+};
+
+/* Before the first device is opened. Without it memory of GPUs is refused. */
+void tcpdev_copies_set(const struct tcpdev_copies *c, void *arg);
 
 struct tcpdev_params {
     struct in_addr addr; /* of the interface, which is where peers dial */

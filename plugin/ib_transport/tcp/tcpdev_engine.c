@@ -291,6 +291,7 @@ void tcpdev_exit(void)
 
         atomic_store_explicit(&d->stopping, true, memory_order_release);
         pthread_mutex_lock(&d->lock);
+        tcpdev_gpu_wait(d, d->gpu.busy_qp, NULL);
         for (int b = 0; b < TCPDEV_BUCKETS; b++) {
             for (struct tcpdev_qp *q = d->qps[b]; q; q = q->next_hash) {
                 tcpdev_qp_fail(q, IBV_WC_WR_FLUSH_ERR);

@@ -21,16 +21,44 @@ static void acks_fill(struct tcpdev_stream *s)
         if (s->acks == NULL) {
             s->acks_end = &s->acks;
         }
-        q->ack_due = false;
+        q->ack.due = false;
     }
 }
 
-/* Whether this device may read, or for an RDMA read write, what the work request names. */
+/* How this device uses what a work request names. */
+static int local_access(const struct tcpdev_send *w)
+{
+    return w->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
+}
+
+/* Whether it may. */
 static bool local_is_allowed(const struct tcpdev_qp *q, const struct tcpdev_send *w)
 {
     return w->is_inline ||
-           tcpdev_mem_is_allowed(q->dev, w->lkey, w->local, w->len,
-                                 w->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0);
+           tcpdev_mem_is_allowed(q->dev, w->lkey, w->local, w->len, local_access(w));
+}
+
+/* The next @n bytes of @w where the CPU reads them; NULL: they are a GPU's, and it has not given
+ * them. */
+static const void *request_bytes(struct tcpdev_qp *q, const struct tcpdev_send *w, uint32_t n)
+{
+    const uint8_t *from = (const uint8_t *)(uintptr_t)w->local;
+    struct tcpdev_mr *m;
+
+    if (w->is_inline || n == 0 || w->opcode == IBV_WR_RDMA_READ) {
+        return w->data + q->sent_off; /* of a request without bytes it is not used */
+    }
+    m = tcpdev_mem_find(q->dev, w->lkey, w->local, w->len, 0);
+    from += q->sent_off;
+    return m && m->gpu ? tcpdev_gpu_read(q, m, from, n) : from;
+}
+
+/* What its next message names is not to be read: those before it come to their end first. */
+static void request_refuse(struct tcpdev_qp *q)
+{
+    if (q->sq.done == q->sq.sent) {
+        tcpdev_qp_fail(q, IBV_WC_LOC_PROT_ERR);
+    }
 }
 
 /* One frame of @q, which is in no list. False: there is no memory for it now. */
@@ -48,27 +76,32 @@ static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t 
                              .addr = w->remote + q->sent_off,
                              .key = w->rkey,
                              .imm = w->imm};
+    const void *from;
     uint8_t *to;
     uint64_t at;
 
+    if (tcpdev_qp_ends(q)) {
+        return true;
+    }
     if (!local_is_allowed(q, w)) {
-        if (q->sq.done == q->sq.sent) { /* else those before it come to their end first */
-            tcpdev_qp_fail(q, IBV_WC_LOC_PROT_ERR);
-        }
+        request_refuse(q);
         return true;
     }
     if (n < left) { /* a word of 8 lies in one frame */
         f.len = n -= (uint32_t)((f.addr + n) & 7);
     }
     f.flags = n == left ? TCPDEV_LAST | (has_imm ? TCPDEV_IMM : 0) : 0;
+    from = request_bytes(q, w, n);
+    if (from == NULL) {
+        request_refuse(q);
+        return true;
+    }
     to = tcpdev_stream_put(s, &f);
     if (to == NULL) {
         return false;
     }
     if (tcpdev_frame_payload(&f)) {
-        memcpy(to,
-               w->is_inline ? w->data + q->sent_off : (uint8_t *)(uintptr_t)w->local + q->sent_off,
-               n);
+        memcpy(to, from, n);
         q->dev->tokens -= n;
     }
     q->sent_off += n;
@@ -136,7 +169,7 @@ bool tcpdev_fill(struct tcpdev_stream *s, uint64_t now)
             tcpdev_qp_rewind(q, now, NOT_READY_NS);
             break;
         }
-        if (q->base.state == IBV_QPS_RTS &&
+        if (q->base.state == IBV_QPS_RTS && !tcpdev_qp_ends(q) &&
             local_is_allowed(q, &q->sq.ring[q->sq.sent & (q->sq.room - 1)])) {
             tcpdev_qp_ready(q);
         }
@@ -151,7 +184,8 @@ static struct tcpdev_qp *asked(struct tcpdev_stream *s, const struct tcpdev_fram
 {
     struct tcpdev_qp *q = tcpdev_qp_find(s->dev, f->to);
 
-    return q && q->stream == s && q->base.state == IBV_QPS_RTS && q->far.qpn == f->from &&
+    return q && q->stream == s && !tcpdev_qp_ends(q) && q->base.state == IBV_QPS_RTS &&
+                   q->far.qpn == f->from &&
                    f->msn - q->first_msn - q->sq.done < q->sq.sent - q->sq.done
                ? q
                : NULL;
@@ -216,19 +250,35 @@ static struct tcpdev_qp *receiver_of(struct tcpdev_stream *s, const struct tcpde
 {
     struct tcpdev_qp *q = tcpdev_qp_find(s->dev, f->to);
 
-    return q && (q->base.state == IBV_QPS_RTR || q->base.state == IBV_QPS_RTS) &&
+    return q && !tcpdev_qp_ends(q) &&
+                   (q->base.state == IBV_QPS_RTR || q->base.state == IBV_QPS_RTS) &&
                    q->far.qpn == f->from
                ? q
                : NULL;
 }
 
-/* Where the bytes of write @f begin; NULL: they may not. */
-static uint8_t *write_place(const struct tcpdev_qp *q, const struct tcpdev_frame *f)
+/* The memory that write @f is for; NULL: it may not. */
+static struct tcpdev_mr *write_place(const struct tcpdev_qp *q, const struct tcpdev_frame *f)
 {
-    return (q->access & IBV_ACCESS_REMOTE_WRITE) &&
-                   tcpdev_mem_is_allowed(q->dev, f->key, f->addr, f->len, IBV_ACCESS_REMOTE_WRITE)
-               ? (uint8_t *)(uintptr_t)f->addr
+    return q->access & IBV_ACCESS_REMOTE_WRITE
+               ? tcpdev_mem_find(q->dev, f->key, f->addr, f->len, IBV_ACCESS_REMOTE_WRITE)
                : NULL;
+}
+
+/* What read @f asks for, where the CPU reads it; NULL: it may not, or a GPU has not given it. */
+static const void *read_bytes(struct tcpdev_qp *q, const struct tcpdev_frame *f)
+{
+    const void *from = (const void *)(uintptr_t)f->addr;
+    struct tcpdev_mr *m;
+
+    if (!(q->access & IBV_ACCESS_REMOTE_READ)) {
+        return NULL;
+    }
+    if (f->len == 0) {
+        return f; /* no byte of it is read */
+    }
+    m = tcpdev_mem_find(q->dev, f->key, f->addr, f->len, IBV_ACCESS_REMOTE_READ);
+    return m && m->gpu ? tcpdev_gpu_read(q, m, from, f->len) : m ? from : NULL;
 }
 
 /* Reads come one at a time and are small: answered at once, or later. */
@@ -240,10 +290,10 @@ static void on_read(struct tcpdev_stream *s, struct tcpdev_qp *q, const struct t
                                   .from = f->to,
                                   .msn = f->msn,
                                   .len = f->len};
+    const void *from = read_bytes(q, f);
     uint8_t *to;
 
-    if (!(q->access & IBV_ACCESS_REMOTE_READ) ||
-        !tcpdev_mem_is_allowed(q->dev, f->key, f->addr, f->len, IBV_ACCESS_REMOTE_READ)) {
+    if (from == NULL) {
         tcpdev_qp_fail(q, IBV_WC_WR_FLUSH_ERR);
         nak(s, f, TCPDEV_NAK_ACCESS);
         return;
@@ -257,7 +307,7 @@ static void on_read(struct tcpdev_stream *s, struct tcpdev_qp *q, const struct t
         nak(s, f, TCPDEV_NAK_NOT_READY);
         return;
     }
-    memcpy(to, (const void *)(uintptr_t)f->addr, f->len);
+    memcpy(to, from, f->len);
     if (f->msn == q->next_msn) { /* else it is asked again: its bytes were lost with a stream */
         q->acked_msn = ++q->next_msn;
     }
@@ -315,8 +365,7 @@ const char *tcpdev_take(struct tcpdev_stream *s, const struct tcpdev_frame *f)
     return s->dialled ? answer_take(s, f) : request_take(s, f);
 }
 
-/* The rest of the frame has no place any more. */
-static void place_refuse(struct tcpdev_stream *s, struct tcpdev_qp *q)
+void tcpdev_take_refuse(struct tcpdev_stream *s, struct tcpdev_qp *q)
 {
     s->frame_refused = true;
     if (q && s->dialled) {
@@ -331,24 +380,30 @@ static void place_refuse(struct tcpdev_stream *s, struct tcpdev_qp *q)
  * Looked at for each piece: between two of them the queue pair may have gone to ERR, and the key
  * away.
  */
-uint8_t *tcpdev_take_place(struct tcpdev_stream *s)
+struct tcpdev_place tcpdev_take_place(struct tcpdev_stream *s)
 {
     const struct tcpdev_frame *f = &s->frame;
-    struct tcpdev_qp *q = s->frame_refused ? NULL : s->dialled ? asked(s, f) : receiver_of(s, f);
+    struct tcpdev_place p = {.qp = s->frame_refused ? NULL
+                                   : s->dialled     ? asked(s, f)
+                                                    : receiver_of(s, f)};
     const struct tcpdev_send *w;
-    uint8_t *to = NULL;
+    uint64_t to = f->addr;
 
-    if (q && s->dialled) {
-        w = &q->sq.ring[(f->msn - q->first_msn) & (q->sq.room - 1)];
-        to = local_is_allowed(q, w) ? (uint8_t *)(uintptr_t)w->local : NULL;
-    } else if (q && f->msn == q->next_msn && f->off == q->next_off) {
-        to = write_place(q, f);
+    if (p.qp && s->dialled) {
+        w = &p.qp->sq.ring[(f->msn - p.qp->first_msn) & (p.qp->sq.room - 1)];
+        to = w->local;
+        p.mr = w->is_inline || w->len == 0
+                   ? NULL
+                   : tcpdev_mem_find(s->dev, w->lkey, w->local, w->len, local_access(w));
+    } else if (p.qp && f->msn == p.qp->next_msn && f->off == p.qp->next_off) {
+        p.mr = write_place(p.qp, f);
     }
-    if (to == NULL) {
-        place_refuse(s, q);
-        return NULL;
+    if (p.mr == NULL) {
+        tcpdev_take_refuse(s, p.qp);
+        return p;
     }
-    return to + s->frame_got;
+    p.to = (uint8_t *)(uintptr_t)to + s->frame_got;
+    return p;
 }
 
 static void request_end(struct tcpdev_stream *s, struct tcpdev_qp *q)

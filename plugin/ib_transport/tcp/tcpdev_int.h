@@ -2,7 +2,7 @@
  * Inside of the TCP device; for tcpdev*.c only.
  *
  * tcpdev --- queue pairs, by number --- sends, receives, arrivals that wait for a receive
- *        \-- memory, by key
+ *        \-- memory, by key; GPUs, by ordinal
  *        \-- streams: dialled ones carry the requests of our queue pairs, accepted ones those of
  *            the peers'
  *
@@ -28,6 +28,7 @@
 #define TCPDEV_MAX_QP    65536
 #define TCPDEV_MAX_MR    (1 << 20)
 #define TCPDEV_BUCKETS   4096
+#define TCPDEV_GPUS      64
 #define TCPDEV_VENDOR    0x546350u /* vendor_err of what this device completes with an error */
 #define TCPDEV_TX_ROOM   (4 * (TCPDEV_CHUNK + TCPDEV_FRAME_SIZE))
 #define TCPDEV_RX_ROOM   (64 << 10)
@@ -37,9 +38,29 @@
 struct tcpdev;
 struct tcpdev_stream;
 
+/* Memory of a GPU can be copied over these lanes. */
+struct tcpdev_gpu {
+    struct tcpdev_lanes lanes; /* const once @opened */
+    bool opened;               /* under tcpdev_gpus.lock */
+    _Atomic bool broken;       /* a copy may run for ever: its piece is never used again */
+};
+
+/* What copies are for, while one runs without the device's lock, and who waits for its end. */
+struct tcpdev_gpus {
+    pthread_mutex_t lock; /* while one is opened */
+    struct tcpdev_gpu place[TCPDEV_GPUS];
+    /* under the device's lock */
+    struct tcpdev_qp *busy_qp;
+    struct tcpdev_mr *busy_mr;
+    pthread_cond_t copied;
+};
+
 struct tcpdev_mr {
     struct ibv_mr base; /* first */
     int access;
+    struct tcpdev_gpu *gpu; /* NULL: memory of the host */
+    bool dead;              /* allows nothing any more */
+    bool stuck;             /* a copy may still use it: it is never taken away */
 };
 
 struct tcpdev_cq {
@@ -70,6 +91,10 @@ struct tcpdev_qp {
     struct tcpdev_qp *next_hash;
     int access;
     bool all_signaled;
+    struct {
+        bool leaving; /* it goes to ERR, or away, when a copy for it has ended */
+        bool stuck;   /* a copy may still write for it: it stands still, and is never fenced */
+    } end;
 
     /* where the other end is; from RTR on */
     struct {
@@ -106,7 +131,9 @@ struct tcpdev_qp {
     uint32_t acked_msn;          /* the one behind the last that is done */
     struct tcpdev_stream *asker; /* the stream its requests came by last */
     struct tcpdev_qp *next_ack;
-    bool ack_due, ack_lost; /* in the list of @asker; it was, of a stream that is no more */
+    struct {
+        bool due, lost; /* in the list of @asker; it was, of a stream that is no more */
+    } ack;
 };
 
 /* Engine's thread alone, but for what says otherwise. */
@@ -173,6 +200,7 @@ struct tcpdev {
     bool is_held;       /* the rate has no room, until @wake_at */
     uint64_t serials;
     uint64_t listen_at; /* ns: accepts again; 0: it does */
+    struct tcpdev_gpus gpu;
 };
 
 static inline struct tcpdev *tcpdev_of(struct ibv_context *ctx)
@@ -190,6 +218,9 @@ void tcpdev_wake(struct tcpdev *d);
 /* tcpdev_mem.c: memory and completions. Lock held, but for the calls of verbs. */
 struct ibv_mr *tcpdev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access);
 int tcpdev_dereg_mr(struct ibv_mr *mr);
+/* The memory, if @key allows @access to these bytes; NULL. @len is not 0. */
+struct tcpdev_mr *tcpdev_mem_find(const struct tcpdev *d, uint32_t key, uint64_t addr, uint32_t len,
+                                  int access);
 /* Whether @key allows @access to these bytes. */
 bool tcpdev_mem_is_allowed(const struct tcpdev *d, uint32_t key, uint64_t addr, uint32_t len,
                            int access);
@@ -198,6 +229,24 @@ struct ibv_cq *tcpdev_create_cq(struct ibv_context *ctx, int cqe, void *cq_conte
 int tcpdev_destroy_cq(struct ibv_cq *cq);
 int tcpdev_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 void tcpdev_cq_push(struct ibv_cq *cq, const struct ibv_wc *wc);
+
+/* tcpdev_gpu.c. Lock held, but for the first and the last two. */
+/* The GPU of [@addr, @addr + @len), ready to be copied from and to; NULL with errno. May block. */
+struct tcpdev_gpu *tcpdev_gpu_of(struct tcpdev *d, const void *addr, size_t len);
+/*
+ * The engine's thread alone. Copies up to TCPDEV_CHUNK bytes on behalf of @q, and releases the lock
+ * meanwhile: all but @q and @m may be others behind it. False, NULL: it failed; @m allows nothing
+ * any more. What is read stays until the next copy of that GPU.
+ */
+bool tcpdev_gpu_write(struct tcpdev_qp *q, struct tcpdev_mr *m, void *to, const void *from,
+                      uint32_t len);
+const void *tcpdev_gpu_read(struct tcpdev_qp *q, struct tcpdev_mr *m, const void *from,
+                            uint32_t len);
+/* Until no copy is for @q or @m (NULL: none). EIO: one may write for ever. May block, by
+ * TCPDEV_COPY_NS and half of it at most; releases the lock. */
+int tcpdev_gpu_wait(struct tcpdev *d, struct tcpdev_qp *q, struct tcpdev_mr *m);
+void tcpdev_gpu_setup(struct tcpdev *d);
+void tcpdev_gpu_end(struct tcpdev *d);
 
 /* tcpdev_qp.c. Lock held, but for the calls of verbs. */
 struct ibv_qp *tcpdev_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
@@ -208,6 +257,11 @@ int tcpdev_destroy_qp(struct ibv_qp *qp);
 int tcpdev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int tcpdev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct tcpdev_qp *tcpdev_qp_find(struct tcpdev *d, uint32_t qpn);
+/* No byte is read or written for it any more: it goes, or stands still. */
+static inline bool tcpdev_qp_ends(const struct tcpdev_qp *q)
+{
+    return q->end.leaving || q->end.stuck;
+}
 /* To ERR: the first send that is out fails with @status, all others are flushed. */
 void tcpdev_qp_fail(struct tcpdev_qp *q, enum ibv_wc_status status);
 /* All messages up to @msn are done at the other end; reads but for @msn, where that is a response,
@@ -232,8 +286,15 @@ void tcpdev_qp_asker(struct tcpdev_qp *q, struct tcpdev_stream *s);
 bool tcpdev_fill(struct tcpdev_stream *s, uint64_t now);
 /* A frame's head has come. NULL; or what is wrong, and the stream ends. */
 const char *tcpdev_take(struct tcpdev_stream *s, const struct tcpdev_frame *f);
-/* Where the next payload bytes of the frame go; NULL: nowhere, they are dropped. */
-uint8_t *tcpdev_take_place(struct tcpdev_stream *s);
+/* Where the next payload bytes of the frame go. */
+struct tcpdev_place {
+    uint8_t *to; /* NULL: nowhere, they are dropped */
+    struct tcpdev_qp *qp;
+    struct tcpdev_mr *mr;
+};
+struct tcpdev_place tcpdev_take_place(struct tcpdev_stream *s);
+/* What it said turned out to be impossible. */
+void tcpdev_take_refuse(struct tcpdev_stream *s, struct tcpdev_qp *q);
 /* All payload of the frame is there. */
 void tcpdev_take_end(struct tcpdev_stream *s);
 

@@ -76,6 +76,13 @@ struct ibv_mr *tcpdev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
         errno = m ? EINVAL : ENOMEM;
         return NULL;
     }
+    m->gpu = access & IB_ACCESS_GPU ? tcpdev_gpu_of(d, addr, len) : NULL;
+    if ((access & IB_ACCESS_GPU) && m->gpu == NULL) {
+        rc = errno;
+        free(m);
+        errno = rc;
+        return NULL;
+    }
     pthread_mutex_lock(&d->lock);
     rc = mr_room_make(d);
     if (rc == 0) {
@@ -104,8 +111,17 @@ struct ibv_mr *tcpdev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 int tcpdev_dereg_mr(struct ibv_mr *mr)
 {
     struct tcpdev *d = tcpdev_of(mr->context);
+    struct tcpdev_mr *m = (struct tcpdev_mr *)mr;
+    int rc;
 
     pthread_mutex_lock(&d->lock);
+    m->dead = true;
+    rc = tcpdev_gpu_wait(d, NULL, m);
+    if (rc !=
+        0) { /* as of a device that does not answer: the key stays its own, and allows nothing */
+        pthread_mutex_unlock(&d->lock);
+        return rc;
+    }
     d->mrs[KEY_PLACE(mr->lkey)] = (struct tcpdev_mr *)(((uintptr_t)mr->lkey << 1) | 1);
     d->mr_count--;
     pthread_mutex_unlock(&d->lock);
@@ -113,17 +129,23 @@ int tcpdev_dereg_mr(struct ibv_mr *mr)
     return 0;
 }
 
+struct tcpdev_mr *tcpdev_mem_find(const struct tcpdev *d, uint32_t key, uint64_t addr, uint32_t len,
+                                  int access)
+{
+    struct tcpdev_mr *m = mr_of(d, key);
+    uint64_t begin = m ? (uintptr_t)m->base.addr : 0;
+
+    return m && !m->dead && !(m->gpu && atomic_load(&m->gpu->broken)) &&
+                   (m->access & access) == access && addr >= begin &&
+                   addr - begin <= m->base.length && len <= m->base.length - (addr - begin)
+               ? m
+               : NULL;
+}
+
 bool tcpdev_mem_is_allowed(const struct tcpdev *d, uint32_t key, uint64_t addr, uint32_t len,
                            int access)
 {
-    const struct tcpdev_mr *m = len ? mr_of(d, key) : NULL;
-    uint64_t begin = m ? (uintptr_t)m->base.addr : 0;
-
-    if (len == 0) {
-        return true; /* as with hardware: no key is looked at */
-    }
-    return m && (m->access & access) == access && addr >= begin && addr - begin <= m->base.length &&
-           len <= m->base.length - (addr - begin);
+    return len == 0 || tcpdev_mem_find(d, key, addr, len, access); /* as with hardware */
 }
 
 /* --- completions --- */

@@ -50,7 +50,7 @@ void tcpdev_qp_ready(struct tcpdev_qp *q)
     struct tcpdev_stream *s = q->stream;
     int list;
 
-    if (q->is_ready || !has_work(q) || q->retry_at) {
+    if (q->is_ready || !has_work(q) || q->retry_at || q->end.stuck) {
         return;
     }
     q->is_ready = true;
@@ -101,10 +101,10 @@ static void unready(struct tcpdev_qp *q)
 
 static void unack(struct tcpdev_qp *q)
 {
-    if (q->ack_due && q->asker) {
+    if (q->ack.due && q->asker) {
         unlink_from(&q->asker->acks, &q->asker->acks_end, q, offsetof(struct tcpdev_qp, next_ack));
     }
-    q->ack_due = false;
+    q->ack.due = false;
     q->asker = NULL;
 }
 
@@ -199,6 +199,9 @@ static void part(struct tcpdev_qp *q)
 void tcpdev_qp_fail(struct tcpdev_qp *q, enum ibv_wc_status status)
 {
     part(q);
+    if (q->end.stuck) {
+        return; /* a flush would say that nothing is written any more */
+    }
     q->base.state = IBV_QPS_ERR;
     flush(q, status);
 }
@@ -270,10 +273,10 @@ void tcpdev_qp_match(struct tcpdev_qp *q)
 
 void tcpdev_qp_owe(struct tcpdev_qp *q)
 {
-    if (q->ack_due || q->asker == NULL) {
+    if (q->ack.due || q->asker == NULL) {
         return;
     }
-    q->ack_due = true;
+    q->ack.due = true;
     q->next_ack = NULL;
     *q->asker->acks_end = q;
     q->asker->acks_end = &q->next_ack;
@@ -282,11 +285,11 @@ void tcpdev_qp_owe(struct tcpdev_qp *q)
 
 void tcpdev_qp_asker(struct tcpdev_qp *q, struct tcpdev_stream *s)
 {
-    q->ack_lost |= q->ack_due;
+    q->ack.lost |= q->ack.due;
     unack(q);
     q->asker = s;
-    if (q->ack_lost && s) {
-        q->ack_lost = false;
+    if (q->ack.lost && s) {
+        q->ack.lost = false;
         tcpdev_qp_owe(q);
     }
 }
@@ -384,6 +387,11 @@ int tcpdev_destroy_qp(struct ibv_qp *qp)
     struct tcpdev *d = q->dev;
 
     pthread_mutex_lock(&d->lock);
+    q->end.leaving = true;
+    if (tcpdev_gpu_wait(d, q, NULL) != 0) {
+        pthread_mutex_unlock(&d->lock);
+        return EBUSY;
+    }
     part(q);
     *qp_place(d, qp->qp_num) = q->next_hash;
     d->qp_count--;
@@ -435,7 +443,7 @@ static int move(struct tcpdev_qp *q, const struct ibv_qp_attr *attr)
         part(q);
         q->sq.posted = q->sq.sent = q->sq.done = q->sent_off = 0;
         q->reached = 0;
-        q->ack_lost = false;
+        q->ack.lost = false;
         q->rq.posted = q->rq.taken = q->arrived = q->taken = 0;
     } else if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) {
         q->access = attr->qp_access_flags;
@@ -462,7 +470,10 @@ int tcpdev_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         return EOPNOTSUPP;
     }
     pthread_mutex_lock(&q->dev->lock);
-    rc = move(q, attr);
+    q->end.leaving = attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET;
+    rc = q->end.leaving ? tcpdev_gpu_wait(q->dev, q, NULL) : 0;
+    rc = rc ? rc : move(q, attr);
+    q->end.leaving = false;
     pthread_mutex_unlock(&q->dev->lock);
     return rc;
 }

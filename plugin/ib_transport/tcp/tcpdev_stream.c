@@ -310,15 +310,17 @@ static bool payload_take(struct tcpdev_stream *s)
 {
     size_t have = s->in_tail - s->in_head;
     uint32_t n = have < s->frame_left ? (uint32_t)have : s->frame_left;
-    uint8_t *to = s->frame_left ? tcpdev_take_place(s) : NULL;
+    struct tcpdev_place p = s->frame_left ? tcpdev_take_place(s) : (struct tcpdev_place){NULL};
 
-    if (to && n < s->frame_left) {
-        uint32_t over = (uint32_t)((uintptr_t)(to + n) & 7);
+    if (p.to && n < s->frame_left) {
+        uint32_t over = (uint32_t)((uintptr_t)(p.to + n) & 7);
 
         n = over < n ? n - over : 0;
     }
-    if (to) {
-        copy_in_order(to, s->in + s->in_head, n);
+    if (p.to && p.mr->gpu == NULL) {
+        copy_in_order(p.to, s->in + s->in_head, n);
+    } else if (p.to && n && !tcpdev_gpu_write(p.qp, p.mr, p.to, s->in + s->in_head, n)) {
+        tcpdev_take_refuse(s, p.qp);
     }
     s->in_head += n;
     s->frame_got += n;

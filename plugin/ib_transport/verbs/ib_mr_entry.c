@@ -24,11 +24,11 @@ static struct ibv_mr *register_one(struct ib_mr_cache *cache, const struct ib_mr
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | cache->relaxed;
     void *addr = (void *)mr->addr;
 
-    if (cache->nics->nic[nic].last && mr->type != IB_PTR_HOST) {
-        errno = EOPNOTSUPP; /* what carries its bytes is the CPU */
-        return NULL;
-    }
     errno = 0;
+    if (cache->nics->nic[nic].last && mr->type != IB_PTR_HOST) {
+        /* by its address, however NICs reach it: its bytes are copied */
+        return v->reg_mr(pd, addr, mr->len, access | IB_ACCESS_GPU);
+    }
     if (mr->dmabuf_fd >= 0) {
         if (v->reg_dmabuf_mr != NULL) {
             return v->reg_dmabuf_mr(pd, mr->dmabuf_offset, mr->len, mr->addr, mr->dmabuf_fd,
@@ -49,7 +49,8 @@ static struct ibv_mr *reached(struct ib_mr_cache *cache, const struct ib_mr *mr,
 {
     int rc;
 
-    if (m == NULL || mr->type == IB_PTR_HOST || cache->reaches == NULL) {
+    if (m == NULL || mr->type == IB_PTR_HOST || cache->reaches == NULL ||
+        cache->nics->nic[nic].last) {
         return m;
     }
     rc = cache->reaches(cache->reaches_arg, nic, mr, m);

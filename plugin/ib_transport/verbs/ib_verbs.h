@@ -17,6 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Of registrations with a device of last resort: the address is one of a GPU's. */
+#define IB_ACCESS_GPU (1 << 30)
+
 struct ib_verbs {
     struct ibv_device **(*get_device_list)(int *num);
     void (*free_device_list)(struct ibv_device **list);

@@ -1,7 +1,9 @@
 /* Registrations of memory on every NIC, shared by who covers whom. */
 #include "tests/unit/mr_rig.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 START_TEST(every_nic_and_the_last_put)
 {
@@ -138,21 +140,61 @@ START_TEST(what_is_released_may_be_other_memory)
 }
 END_TEST
 
-/* Its bytes are moved by the CPU, which reaches no GPU's; and nobody expected it to. */
-START_TEST(last_resort_takes_host_memory_alone)
+static int reaches_asked;
+
+static int reaches_none(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m)
+{
+    reaches_asked |= 1 << nic;
+    return 0;
+}
+
+/* A NIC of last resort copies: it is told that memory is a GPU's, has it by its address, be there a
+ * DMA-BUF or not, and is not asked whether it reaches it. */
+START_TEST(last_resort_copies_memory_of_a_gpu)
 {
     struct ib_mr *h, *c;
+    int fd;
 
     begin();
     nics.nic[2].last = true;
+    reaches_asked = 0;
+    ib_mr_cache_reaches_set(cache, reaches_none, NULL);
     h = host(0, PAGE, ALL);
-    c = ib_mr_get(cache, mem + PAGE, PAGE, IB_PTR_CUDA, 0, -1, ALL);
     ck_assert_uint_ne(ib_mr_lkey(h, 2), 0);
+    ck_assert_int_eq(fake_dev[2].last_access & IB_ACCESS_GPU, 0);
+    fake_dmabuf_errno = 0;
+    for (int dmabuf = 0; dmabuf < 2; dmabuf++) {
+        fd = dmabuf ? open("/dev/null", O_RDONLY) : -1;
+        c = ib_mr_get(cache, mem + PAGE, PAGE, IB_PTR_CUDA, 0, fd, ALL);
+        ck_assert_ptr_nonnull(c);
+        ck_assert_uint_ne(ib_mr_lkey(c, 1), 0);
+        ck_assert_uint_ne(ib_mr_lkey(c, 2), 0);
+        ck_assert_int_ne(fake_dev[2].last_access & IB_ACCESS_GPU, 0);
+        ck_assert_int_eq(fake_dev[1].last_access & IB_ACCESS_GPU, 0);
+        ck_assert_int_eq(reaches_asked & 1 << 2, 0);
+        ib_mr_put(cache, c);
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    ck_assert_int_eq(atomic_load(&fake_dev[2].reg_calls), 3);
+    ib_mr_put(cache, h);
+    end();
+}
+END_TEST
+
+/* It cannot, as without a driver: nobody expected it to. */
+START_TEST(last_resort_without_copies)
+{
+    struct ib_mr *c;
+
+    begin();
+    nics.nic[2].last = true;
+    fake_dev[2].reg_errno = EOPNOTSUPP;
+    c = ib_mr_get(cache, mem + PAGE, PAGE, IB_PTR_CUDA, 0, -1, ALL);
     ck_assert_uint_ne(ib_mr_lkey(c, 1), 0);
     ck_assert_uint_eq(ib_mr_lkey(c, 2), 0);
-    ck_assert_int_eq(atomic_load(&fake_dev[2].reg_calls), 1);
     ck_assert_uint_eq(ib_mr_cache_refused(cache), 0);
-    ib_mr_put(cache, h);
     ib_mr_put(cache, c);
     end();
 }
@@ -486,7 +528,8 @@ int main(void)
     tcase_add_test(t, every_nic_and_the_last_put);
     tcase_add_test(t, parts_are_covered);
     tcase_add_test(t, what_is_released_may_be_other_memory);
-    tcase_add_test(t, last_resort_takes_host_memory_alone);
+    tcase_add_test(t, last_resort_copies_memory_of_a_gpu);
+    tcase_add_test(t, last_resort_without_copies);
     tcase_add_test(t, type_is_part_of_the_key);
     tcase_add_test(t, nics_are_added_later);
     tcase_add_test(t, a_backup_that_cannot);

@@ -204,7 +204,7 @@ case_transfer() {
     is "transfers to a peer: the delay" move.json '.jobs[0].processes[0].peers | length == 1 and (.[0] | .host == "h1" and .transfer."1M" == null and
         (.transfer."16K" | .samples >= 4 and .p50_ns >= 20e6 and .p50_ns <= 60e6 and .p50_ns <= .p99_ns and .state == "learning" and .band_ns == null))'
     says "transfers to a peer: the table" move '^ *[0-9]+ h1 +16K +[1-9][0-9]* +[2-5][0-9][.][0-9] ms +[0-9.]+ m?s  - +learning$'
-    says "transfers to a peer: Prometheus" move.prom '^r2_peer_transfer_seconds[{]peer="h1",size="16K",quantile="0.5"[}] 0[.]0[2-5]'
+    says "transfers to a peer: Prometheus" move.prom '^r2_peer_transfer_seconds[{]peer="h1",size="16K",level="0.5"[}] 0[.]0[2-5]'
 }
 wanted "transfer" && case_transfer
 

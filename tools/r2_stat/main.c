@@ -16,11 +16,12 @@ static const char usage[] =
     "  --json                 everything as one JSON object; with --follow one object a line\n"
     "  --prom [FILE]          for Prometheus' textfile collector: into FILE, whole or not at all; else to stdout\n"
     "  --check                one line of at most 80 characters, and an exit status to match\n"
+    "  --npd                  the same as a custom plugin of node-problem-detector: no job is no problem\n"
     "  --nic-history          what its NICs have gone through over jobs, and which to drain: then the exit status is 1\n"
     "  --assert-loaded        exit status 0 when a process of this user (and job) uses the plugin, else 1\n"
     "  --run-dir DIR          the run directory; else $NCCL_R2_RUN_DIR, else /run/nccl-net-r2 and /dev/shm\n"
     "  --version | -h, --help\n"
-    "Root sees the jobs of all users, others their own. Exit: 0; with --check 1 a problem, 2 nothing is known; 2 wrong "
+    "Root sees the jobs of all users, others their own. Exit: 0; with --check and --npd 1 a problem, 2 nothing is known; 2 wrong "
     "use.\n";
 
 enum {
@@ -29,6 +30,7 @@ enum {
     OPT_JSON,
     OPT_PROM,
     OPT_CHECK,
+    OPT_NPD,
     OPT_LOADED,
     OPT_NICS,
     OPT_DIR,
@@ -45,6 +47,7 @@ static const struct option options[] = {
     {"json", no_argument, NULL, OPT_JSON},
     {"prom", optional_argument, NULL, OPT_PROM},
     {"check", no_argument, NULL, OPT_CHECK},
+    {"npd", no_argument, NULL, OPT_NPD},
     {"assert-loaded", no_argument, NULL, OPT_LOADED},
     {"nic-history", no_argument, NULL, OPT_NICS},
     {"run-dir", required_argument, NULL, OPT_DIR},
@@ -55,7 +58,7 @@ static const struct option options[] = {
 
 struct args {
     struct stat_more more;
-    bool json, follow, check, loaded, nics;
+    bool json, follow, check, npd, loaded, nics;
     double watch; /* seconds; 0: not asked for */
     const char *dir;
     const char *prom; /* file, "-": stdout; NULL: not asked for */
@@ -81,8 +84,11 @@ static int run(const struct args *a)
 
     if (f == NULL || stat_dirs_find(f, a->dir) != 0) {
         free(f);
-        return a->check ? 2 : 1; /* a collector's file that is not written any more grows old:
-                                    r2_collector_timestamp_seconds */
+        if (a->npd) {
+            puts("the run directory of jobs cannot be read");
+        }
+        return a->check || a->npd ? 2 : 1; /* a collector's file that is not written any more grows
+                                    old: r2_collector_timestamp_seconds */
     }
     if (a->watch > 0) {
         rc = stat_watch(f, a->watch, a->more);
@@ -92,8 +98,8 @@ static int run(const struct args *a)
         rc = stat_nic_history(f, a->json);
     } else {
         stat_take(f);
-        if (a->check) {
-            rc = stat_check(f);
+        if (a->check || a->npd) {
+            rc = stat_check(f, a->npd);
         } else if (a->loaded) {
             rc = stat_assert_loaded(f);
         } else if (a->prom) {
@@ -153,6 +159,9 @@ static int args_read(struct args *a, int argc, char **argv)
         case OPT_CHECK:
             a->check = true;
             break;
+        case OPT_NPD:
+            a->npd = true;
+            break;
         case OPT_LOADED:
             a->loaded = true;
             break;
@@ -177,11 +186,12 @@ static int args_read(struct args *a, int argc, char **argv)
         return args_misuse("r2_stat", "there is nothing to name beside options, not '%s'",
                            argv[optind]);
     }
-    if ((a->watch > 0) + a->follow + a->check + a->loaded + a->nics + (a->prom != NULL) > 1) {
-        return misuse(
-            "--watch, --follow, --check, --prom, --nic-history and --assert-loaded exclude each other");
+    if ((a->watch > 0) + a->follow + a->check + a->npd + a->loaded + a->nics + (a->prom != NULL) >
+        1) {
+        return misuse("--watch, --follow, --check, --npd, --prom, --nic-history and "
+                      "--assert-loaded exclude each other");
     }
-    return a->json && (a->watch > 0 || a->check || a->loaded || a->prom)
+    return a->json && (a->watch > 0 || a->check || a->npd || a->loaded || a->prom)
                ? misuse("--json goes alone or with --follow or --nic-history")
                : 0;
 }

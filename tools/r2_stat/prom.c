@@ -21,25 +21,25 @@ struct out {
 
 /* --- samples --- */
 
-static void head(const struct out *o, const char *name, const char *type, const char *help)
+void prom_head(FILE *f, const char *name, const char *type, const char *help)
 {
-    fprintf(o->f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+    fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void label(const struct out *o, const char *before, const char *key, const char *value)
+void prom_label(FILE *f, const char *before, const char *key, const char *value)
 {
-    fprintf(o->f, "%s%s=\"", before, key);
+    fprintf(f, "%s%s=\"", before, key);
     for (const char *p = value; *p; p++) {
         if (*p == '\\' || *p == '"') {
-            putc('\\', o->f);
+            putc('\\', f);
         }
         if (*p == '\n') {
-            fputs("\\n", o->f);
+            fputs("\\n", f);
         } else {
-            putc((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e ? '?' : *p, o->f);
+            putc((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e ? '?' : *p, f);
         }
     }
-    putc('"', o->f);
+    putc('"', f);
 }
 
 /* "NAME{device="..",port=".." */
@@ -49,14 +49,14 @@ static void of_nic(const struct out *o, const char *name, const char *device, un
 
     snprintf(text, sizeof(text), "%u", port);
     fputs(name, o->f);
-    label(o, "{", "device", device);
-    label(o, ",", "port", text);
+    prom_label(o->f, "{", "device", device);
+    prom_label(o->f, ",", "port", text);
 }
 
 static void one(const struct out *o, const char *name, const char *type, const char *help,
                 uint64_t value)
 {
-    head(o, name, type, help);
+    prom_head(o->f, name, type, help);
     fprintf(o->f, "%s %" PRIu64 "\n", name, value);
 }
 
@@ -110,26 +110,26 @@ static void host_gauges(const struct out *o)
         up += w->capacity_up < nics ? w->capacity_up : nics;
         stall = w->stall_max_ns > stall ? w->stall_max_ns : stall;
     }
-    head(o, "r2_build_info", "gauge", "The version of r2_stat that wrote this.");
+    prom_head(o->f, "r2_build_info", "gauge", "The version of r2_stat that wrote this.");
     fputs("r2_build_info", o->f);
-    label(o, "{", "version", R2_VERSION);
-    label(o, ",", "revision", R2_GIT);
+    prom_label(o->f, "{", "version", R2_VERSION);
+    prom_label(o->f, ",", "revision", R2_GIT);
     fputs("} 1\n", o->f);
     one(o, "r2_processes", "gauge", "Processes of this host that use the plugin.",
         (uint64_t)o->found->procs);
     if (all) {
-        head(o, "r2_capacity_ratio", "gauge",
-             "NICs that carry, or could, of those that the processes have.");
+        prom_head(o->f, "r2_capacity_ratio", "gauge",
+                  "NICs that carry, or could, of those that the processes have.");
         fprintf(o->f, "r2_capacity_ratio %.6f\n", (double)up / (double)all);
-        head(o, "r2_longest_stall_seconds", "gauge",
-             "Longest stall of a connection at a failure, of the processes that live.");
+        prom_head(o->f, "r2_longest_stall_seconds", "gauge",
+                  "Longest stall of a connection at a failure, of the processes that live.");
         fputs("r2_longest_stall_seconds ", o->f);
         seconds(o, stall);
     }
     one(o, "r2_collector_success", "gauge", "1: all statistics files could be read.",
         o->found->unread == 0);
     clock_gettime(CLOCK_REALTIME, &ts);
-    head(o, "r2_collector_timestamp_seconds", "gauge", "When this was written.");
+    prom_head(o->f, "r2_collector_timestamp_seconds", "gauge", "When this was written.");
     fputs("r2_collector_timestamp_seconds ", o->f);
     seconds(o, (uint64_t)ts.tv_sec * NS + (uint64_t)ts.tv_nsec);
 }
@@ -153,7 +153,7 @@ static void nic_counters(const struct out *o)
     };
 
     for (int s = 0; s < PROM_NIC_SUMS && o->total.nics > 0; s++) {
-        head(o, row[s].name, "counter", row[s].help);
+        prom_head(o->f, row[s].name, "counter", row[s].help);
         for (int i = 0; i < o->total.nics; i++) {
             of_nic(o, row[s].name, o->total.nic[i].device, o->total.nic[i].port);
             fprintf(o->f, "} %" PRIu64 "\n", o->total.nic[i].sum[s]);
@@ -167,7 +167,7 @@ static void of_sends(const struct out *o, const char *what, const struct prom_ni
 
     snprintf(name, sizeof(name), "r2_nic_send_seconds%s", what);
     of_nic(o, name, n->device, n->port);
-    label(o, ",", "size", size == R2_SEND_SMALL ? "small" : "large");
+    prom_label(o->f, ",", "size", size == R2_SEND_SMALL ? "small" : "large");
 }
 
 static void sends_of(const struct out *o, const struct prom_nic *n, int size)
@@ -182,7 +182,7 @@ static void sends_of(const struct out *o, const struct prom_nic *n, int size)
         below += t->n[i];
         snprintf(le, sizeof(le), "%" PRIu64 ".%09u", bound / NS, (unsigned)(bound % NS));
         of_sends(o, "_bucket", n, size);
-        label(o, ",", "le", i < PROM_TIMES - 1 ? le : "+Inf");
+        prom_label(o->f, ",", "le", i < PROM_TIMES - 1 ? le : "+Inf");
         fprintf(o->f, "} %" PRIu64 "\n", below);
     }
     of_sends(o, "_sum", n, size);
@@ -203,9 +203,10 @@ static void nic_sends(const struct out *o)
                 continue;
             }
             if (shown++ == 0) {
-                head(o, "r2_nic_send_seconds", "histogram",
-                     "Times of some sends, from the post until the process saw the completion; "
-                     "small: of at most 16 KiB.");
+                prom_head(
+                    o->f, "r2_nic_send_seconds", "histogram",
+                    "Times of some sends, from the post until the process saw the completion; "
+                    "small: of at most 16 KiB.");
             }
             sends_of(o, &o->total.nic[i], s);
         }
@@ -227,7 +228,7 @@ static int shown_before(const struct out *o, int i)
 
 static void nic_info(const struct out *o)
 {
-    head(o, "r2_nic_info", "gauge", "Which NIC it is.");
+    prom_head(o->f, "r2_nic_info", "gauge", "Which NIC it is.");
     for (int i = 0; i < o->nics; i++) {
         const struct r2_stat_nic *n = &o->nic[i].n;
         char text[24];
@@ -236,11 +237,11 @@ static void nic_info(const struct out *o)
             continue;
         }
         of_nic(o, "r2_nic_info", n->device, n->port);
-        label(o, ",", "pci", n->pci);
+        prom_label(o->f, ",", "pci", n->pci);
         snprintf(text, sizeof(text), "%016" PRIx64, n->guid);
-        label(o, ",", "guid", text);
+        prom_label(o->f, ",", "guid", text);
         snprintf(text, sizeof(text), "%d", n->rail);
-        label(o, ",", "rail", text);
+        prom_label(o->f, ",", "rail", text);
         fputs("} 1\n", o->f);
     }
 }
@@ -252,19 +253,20 @@ static void nic_states(const struct out *o)
     const char *why;
     uint64_t since;
 
-    head(o, "r2_nic_state", "gauge",
-         "1 for the state that the NIC is in, as the process that sees it worst reports.");
+    prom_head(o->f, "r2_nic_state", "gauge",
+              "1 for the state that the NIC is in, as the process that sees it worst reports.");
     for (int i = 0; i < o->nics; i++) {
         const struct r2_stat_nic *n = &o->nic[i].n;
         const char *word = stat_nic_word(n, &why, &since);
 
         for (size_t s = 0; s < sizeof(states) / sizeof(states[0]) && !shown_before(o, i); s++) {
             of_nic(o, "r2_nic_state", n->device, n->port);
-            label(o, ",", "state", states[s]);
+            prom_label(o->f, ",", "state", states[s]);
             fprintf(o->f, "} %d\n", strcmp(word, states[s]) == 0);
         }
     }
-    head(o, "r2_nic_state_change_timestamp_seconds", "gauge", "Since when it is in that state.");
+    prom_head(o->f, "r2_nic_state_change_timestamp_seconds", "gauge",
+              "Since when it is in that state.");
     for (int i = 0; i < o->nics; i++) {
         stat_nic_word(&o->nic[i].n, &why, &since);
         if (!shown_before(o, i)) {
@@ -273,6 +275,36 @@ static void nic_states(const struct out *o)
             fputs("} ", o->f);
             seconds(o, since);
         }
+    }
+}
+
+/* Label for alerts: what is known of a NIC that does not carry all it could. */
+static void nic_trouble(const struct out *o)
+{
+    int shown = 0;
+
+    for (int i = 0; i < o->nics; i++) {
+        const struct r2_stat_nic *n = &o->nic[i].n;
+        const char *why;
+        uint64_t since;
+        const char *word = stat_nic_word(n, &why, &since);
+        const struct probe_code_info *c = prom_code(why);
+
+        if (shown_before(o, i) || strcmp(word, "up") == 0 || strcmp(word, "drained") == 0) {
+            continue;
+        }
+        if (shown++ == 0) {
+            prom_head(o->f, "r2_nic_trouble_info", "gauge",
+                      "A NIC that does not carry all it could; code, blame and action: of the "
+                      "verdict on it, empty while there is none.");
+        }
+        of_nic(o, "r2_nic_trouble_info", n->device, n->port);
+        prom_label(o->f, ",", "state", word);
+        prom_label(o->f, ",", "at", n->theirs ? "peer" : "here");
+        prom_label(o->f, ",", "code", c ? c->name : "");
+        prom_label(o->f, ",", "blame", c ? c->blame : "");
+        prom_label(o->f, ",", "action", c ? c->action : "");
+        fputs("} 1\n", o->f);
     }
 }
 
@@ -287,7 +319,7 @@ static void nic_connections(const struct out *o)
         "1: every connection that moved away did so for a fault at the peer's end."};
 
     for (int m = 0; m < 4; m++) {
-        head(o, name[m], "gauge", help[m]);
+        prom_head(o->f, name[m], "gauge", help[m]);
         for (int i = 0; i < o->nics; i++) {
             const struct r2_stat_nic *n = &o->nic[i].n;
 
@@ -315,6 +347,8 @@ static void everything(FILE *f, const struct stat_found *found, const struct pro
     o.nics = stat_nics(found->proc, found->procs, o.nic);
     host_gauges(&o);
     host_counters(&o);
+    prom_jobs(f, found);
+    prom_verdicts(f, found);
     nic_counters(&o);
     nic_sends(&o);
     prom_peers(f, found);
@@ -323,6 +357,7 @@ static void everything(FILE *f, const struct stat_found *found, const struct pro
         nic_info(&o);
         nic_states(&o);
         nic_connections(&o);
+        nic_trouble(&o);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "plugin/probe/probe_line.h"
 #include "tools/r2_stat/stat.h"
 
 enum prom_sum {
@@ -90,5 +91,15 @@ int prom_book_write(const char *file, const struct prom_book *b, char *why, size
 /* Writes @text to @file, whole or not at all: another name beside it, fsync, rename. */
 int prom_file_put(const char *file, const char *text, size_t len, mode_t mode, char *why,
                   size_t why_len);
+
+/* HELP and TYPE of a metric; once before its samples. */
+void prom_head(FILE *f, const char *name, const char *type, const char *help);
+/* KEY="VALUE", escaped, behind @before. */
+void prom_label(FILE *f, const char *before, const char *key, const char *value);
+/* What is known of the code that @text begins with, a verdict in short or its code; NULL: none. */
+const struct probe_code_info *prom_code(const char *text);
+/* Samples of jobs, and of verdicts by code: of the processes that live. */
+void prom_jobs(FILE *f, const struct stat_found *found);
+void prom_verdicts(FILE *f, const struct stat_found *found);
 
 #endif

@@ -72,9 +72,9 @@ static void of_peer(FILE *f, const char *name, const char *host, unsigned size)
     fprintf(f, "\",size=\"%s\"", r2_band_size_name(size));
 }
 
-static void seconds(FILE *f, const char *quantile, uint64_t ns)
+static void seconds(FILE *f, const char *level, uint64_t ns)
 {
-    fprintf(f, ",quantile=\"%s\"} %" PRIu64 ".%09u\n", quantile, ns / 1000000000,
+    fprintf(f, ",level=\"%s\"} %" PRIu64 ".%09u\n", level, ns / 1000000000,
             (unsigned)(ns % 1000000000));
 }
 

@@ -91,8 +91,8 @@ int stat_prom(const struct stat_found *f, const char *file);
 int stat_watch(struct stat_found *f, double seconds, struct stat_more more);
 int stat_follow(struct stat_found *f, bool json);
 /* One line, exit status 0: nothing is known to be wrong with this host's NICs, 1: a problem, 2:
- * nothing is known. */
-int stat_check(const struct stat_found *f);
+ * nothing is known. @is_idle_well: where no job uses the plugin nothing is wrong, either. */
+int stat_check(const struct stat_found *f, bool is_idle_well);
 /* Exit status 0: a process of this user (and job, if this is inside of one) uses the plugin; 1:
  * none. */
 int stat_assert_loaded(const struct stat_found *f);

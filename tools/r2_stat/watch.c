@@ -239,7 +239,7 @@ static void well_text(const struct stat_found *f, const struct health *h, char *
     }
 }
 
-int stat_check(const struct stat_found *f)
+int stat_check(const struct stat_found *f, bool is_idle_well)
 {
     char line[CHECK_LINE + 1];
     uint64_t giveups = 0;
@@ -249,9 +249,10 @@ int stat_check(const struct stat_found *f)
         giveups += f->proc[i]->v.who.giveups;
     }
     if (f->procs == 0) {
-        puts(f->unread ? "statistics of jobs here cannot be read"
-                       : "no job here uses the plugin: nothing is known");
-        return 2;
+        puts(f->unread      ? "statistics of jobs here cannot be read"
+             : is_idle_well ? "no job here uses the plugin"
+                            : "no job here uses the plugin: nothing is known");
+        return f->unread || !is_idle_well ? 2 : 0;
     }
     h = health_of(f);
     if (h.resort) {

@@ -5,24 +5,16 @@
  * --json has it, and none that goes backwards when a process ends.
  */
 #include <check.h>
-#include <errno.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "plugin/telemetry/r2_stat_file.h"
-#include "tests/unit/prom_doc.h"
+#include "tests/unit/prom_rig.h"
 #include "tests/unit/suite.h"
 
-#define TEXT 65536
-
-static char dir[64], prom_file[96], counters_file[112], text[TEXT], json[TEXT], errors[TEXT];
+static char json[TEXT];
 
 /* The parser itself: what it must not take. */
 START_TEST(the_parser_refuses)
@@ -72,35 +64,6 @@ END_TEST
 
 /* --- the program --- */
 
-static void file_get(const char *name, char out[TEXT])
-{
-    FILE *f = fopen(name, "r");
-    size_t n = f ? fread(out, 1, TEXT - 1, f) : 0;
-
-    ck_assert_msg(f != NULL, "%s: %s", name, strerror(errno));
-    out[n] = '\0';
-    fclose(f);
-}
-
-/* r2_stat --run-dir DIR ARGUMENTS; its output, exit status returned. */
-static int tool(const char *arguments, char out[TEXT])
-{
-    char self[PATH_MAX] = "", command[PATH_MAX + 400], name[96];
-    int rc;
-
-    ck_assert_int_gt(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
-    snprintf(command, sizeof(command), "%s/../../r2_stat --run-dir %s %s >%s/out 2>%s/err",
-             dirname(self), dir, arguments, dir, dir);
-    rc = system(command);
-    snprintf(name, sizeof(name), "%s/out", dir);
-    file_get(name, out);
-    unlink(name);
-    snprintf(name, sizeof(name), "%s/err", dir);
-    file_get(name, errors);
-    unlink(name);
-    return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
-}
-
 static void to_file(void)
 {
     char arguments[160];
@@ -131,48 +94,6 @@ static double json_sum(const char *key)
     }
     ck_assert_msg(n > 0, "no %s in --json", key);
     return sum;
-}
-
-/* Sum over all series of that metric. */
-static double prom_sum(const char *metric)
-{
-    size_t n = strlen(metric);
-    double sum = 0;
-
-    for (int i = 0; i < doc.n; i++) {
-        sum += strncmp(doc.series[i], metric, n) == 0 &&
-                       (doc.series[i][n] == '{' || doc.series[i][n] == '\0')
-                   ? doc.value[i]
-                   : 0;
-    }
-    return sum;
-}
-
-static struct r2_stat *proc[2];
-
-static void setup(void)
-{
-    char why[700];
-
-    snprintf(dir, sizeof(dir), "/tmp/r2-prom-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    snprintf(prom_file, sizeof(prom_file), "%s/r2.prom", dir);
-    snprintf(counters_file, sizeof(counters_file), "%s.counters", prom_file);
-    for (unsigned i = 0; i < 2; i++) {
-        proc[i] = r2_stat_create(dir, geteuid(), 7 + i, why, sizeof(why));
-        ck_assert_msg(proc[i] != NULL, "%s", why);
-    }
-}
-
-static void teardown(void)
-{
-    for (int i = 0; i < 2; i++) {
-        r2_stat_remove(proc[i]);
-        proc[i] = NULL;
-    }
-    unlink(prom_file);
-    unlink(counters_file);
-    ck_assert_msg(rmdir(dir) == 0, "something is left in %s", dir);
 }
 
 /* @k: how far the process is; every counter has another value. */
@@ -321,8 +242,7 @@ START_TEST(counters_equal_those_of_json)
     ck_assert(value_of("r2_nic_connections_moved{device=\"mlx5_1\",port=\"2\"}") == 8);
     ck_assert(value_of("r2_collector_success") == 1);
     ck_assert(
-        value_of(
-            "r2_peer_transfer_seconds{peer=\"odd\\\"host\\\\1\",size=\"1M\",quantile=\"0.5\"}") ==
+        value_of("r2_peer_transfer_seconds{peer=\"odd\\\"host\\\\1\",size=\"1M\",level=\"0.5\"}") ==
         2e-6);
     ck_assert(value_of("r2_peer_transfer_outside{peer=\"odd\\\"host\\\\1\",size=\"1M\"}") == 0);
     ck_assert(prom_sum("r2_nic_state") == 2); /* one state each */
@@ -505,7 +425,7 @@ int main(void)
     int failed;
 
     tcase_set_timeout(t, 120);
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, prom_setup, prom_teardown);
     tcase_add_test(t, the_parser_refuses);
     tcase_add_test(t, counters_equal_those_of_json);
     tcase_add_test(t, times_of_sends);

@@ -315,8 +315,8 @@ START_TEST(transfers_to_peers)
     has("\"band_ns\":null,\"state\":\"learning\"");
     has("\"peers_not_listed\":0");
     tool("--prom");
-    has("r2_peer_transfer_seconds{peer=\"h1\",size=\"128K\",quantile=\"0.5\"} 0.020000000\n");
-    has("r2_peer_transfer_seconds{peer=\"h1\",size=\"128K\",quantile=\"0.99\"} 0.040000000\n");
+    has("r2_peer_transfer_seconds{peer=\"h1\",size=\"128K\",level=\"0.5\"} 0.020000000\n");
+    has("r2_peer_transfer_seconds{peer=\"h1\",size=\"128K\",level=\"0.99\"} 0.040000000\n");
     has("r2_peer_transfer_outside{peer=\"h1\",size=\"128K\"} 1\n");
     has("r2_peer_transfer_outside{peer=\"h1\",size=\"more\"} 0\n");
     ck_assert_msg(strstr(text, "size=\"1M\"") == NULL, "%s", text);

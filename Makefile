@@ -551,10 +551,18 @@ $(B)/before/release.so $(B)/before/wire.so: plugin/nccl/r2_exports.map
 define install_file
 	mkdir -p $(dir $(DESTDIR)$(2)) && install -m $(3) $(1) $(DESTDIR)$(2).tmp && mv -f $(DESTDIR)$(2).tmp $(DESTDIR)$(2)
 endef
+# The fleet kit (docs/fleet.md); what names a tool names the one that is installed with it.
+SHARE     := $(sort $(wildcard share/*/*))
+SHARED    := $(addprefix $(PREFIX)/share/nccl-net-r2/,$(SHARE:share/%=%))
+define install_shared
+	$(call install_file,$(1),$(PREFIX)/share/nccl-net-r2/$(1:share/%=%),$(shell [ -x $(1) ] && echo 755 || echo 644))
+
+endef
 INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so \
              $(PREFIX)/lib/nccl-net-r2/softfab-lib/libibverbs.so.1 \
              $(addprefix $(PREFIX)/bin/,softfab r2_perf r2_config r2_ctl r2_stat r2_topo r2_plan) $(PREFIX)/share/doc/nccl-net-r2/README.md \
-             $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1 r2_plan.1) $(PREFIX)/share/man/man7/nccl-net-r2.7
+             $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1 r2_plan.1) $(PREFIX)/share/man/man7/nccl-net-r2.7 \
+             $(SHARED)
 install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
 	$(if $(OOB_MPI),$(call install_file,$(OOB_MPI),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so,755))
@@ -574,6 +582,8 @@ install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf 
 	$(call install_file,docs/r2_topo.1,$(PREFIX)/share/man/man1/r2_topo.1,644)
 	$(call install_file,docs/r2_plan.1,$(PREFIX)/share/man/man1/r2_plan.1,644)
 	$(call install_file,docs/nccl-net-r2.7,$(PREFIX)/share/man/man7/nccl-net-r2.7,644)
+	$(foreach f,$(SHARE),$(call install_shared,$(f)))
+	@sed -i 's,"/usr/bin/,"$(PREFIX)/bin/,' $(DESTDIR)$(PREFIX)/share/nccl-net-r2/kubernetes/node-problem-detector.json
 	@[ -n "$(DESTDIR)" ] || echo "installed. NCCL finds it by NCCL_NET_PLUGIN=r2 once the loader knows $(LIBDIR) (ldconfig), or by NCCL_NET_PLUGIN=$(LIBDIR)/libnccl-net-r2.so; next: r2_config --doctor"
 # NCCL takes libnccl-net.so without being asked: only on demand, and never over somebody else's file.
 install-default: install
@@ -585,6 +595,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 	@if [ "$$(readlink "$(DESTDIR)$(LIBDIR)/libnccl-net.so" 2>/dev/null)" = libnccl-net-r2.so ]; then \
 	  rm -f "$(DESTDIR)$(LIBDIR)/libnccl-net.so"; fi
+	-@rmdir $(addprefix $(DESTDIR),$(sort $(dir $(SHARED)))) $(DESTDIR)$(PREFIX)/share/nccl-net-r2 2>/dev/null || true
 	-@rmdir $(DESTDIR)$(PREFIX)/share/doc/nccl-net-r2 $(DESTDIR)$(PREFIX)/lib/nccl-net-r2/softfab-lib $(DESTDIR)$(PREFIX)/lib/nccl-net-r2 $(DESTDIR)$(LIBDIR)/nccl-net-r2 2>/dev/null || true
 
 # The source of the commit that is checked out: the same bytes on every machine. It builds without git.

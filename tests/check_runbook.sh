@@ -24,6 +24,8 @@ sections_in() {
         /^<a id="/ { anchor = $0 }
         /^## / {
             flush()
+            if ($2 == "Alerts")
+                next
             code = $2
             text = $0
             sub(/^## [^ ]* */, "", text)

@@ -131,6 +131,8 @@ wanted "start" && {
     for name in fab7 fab0:2; do
         if ctl 0 drain $name --wait >"$log/out" 2>&1; then bad "start: drain of $name" "status 0"; else ok "start: $(head -1 "$log/out")"; fi
     done
+    ctl 0 drain fab7 >"$log/out" 2>&1
+    if grep -q 'has a NIC fab7: nothing was done: did you mean fab[01]?' "$log/out"; then ok "start: the nearest NIC"; else bad "start: the nearest NIC" "not said"; fi
     ctl 0 undrain --all
     export NCCL_R2_DRAIN='=fab0'
     case_start "start: drained by NCCL_R2_DRAIN"
@@ -210,7 +212,8 @@ wanted "ctl" && {
     says 2 "for takes seconds" rehearse mlx5_0 --for 2h
     says 2 "for takes seconds" rehearse mlx5_0 --for 3601
     says 2 "for takes seconds" rehearse mlx5_0 --for 0.1ms
-    says 2 "names and --for alone" rehearse mlx5_0 --wait
+    says 2 "wait goes with drain, not with rehearse" rehearse mlx5_0 --wait
+    says 2 "names and --for alone" rehearse mlx5_0 --force
     says 2 "for goes with rehearse" drain mlx5_0 --for 10
     says 1 "no running job here has a NIC mlx5_0: there is nothing to rehearse" rehearse mlx5_0
     says 2 "unknown option '--sideways'" drain mlx5_0 --sideways
@@ -245,7 +248,7 @@ rm -rf"
     if [ "$n" = 8 ]; then ok "eight at once lose nothing"; else bad "eight at once" "$n lines"; fi
     says 2 "which NIC" failback
     says 2 "takes names, or the word all" failback --all
-    says 2 "does not wait" failback mlx5_0 --wait
+    says 2 "wait goes with drain, not with failback" failback mlx5_0 --wait
     says 1 "cannot be the name" failback "*"
     says 1 "neither this host nor a NIC" failback elsewhere mlx5_0
     says 0 "no NIC mlx5_9" failback mlx5_9 --why cable

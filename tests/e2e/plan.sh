@@ -92,7 +92,7 @@ refuses 'simulate takes up to 128 nodes' simulate --nodes 129
 refuses '--size has no meaning with simulate' simulate --nodes 8 --size 1M
 refuses '--pieces has no meaning without simulate' --nodes 8 --pieces 4
 refuses '--pieces is a whole number from 1 to 64, not 65' simulate --nodes 8 --pieces 65
-refuses 'not simulate' --nodes 8 simulate
+refuses 'simulate comes before the options' --nodes 8 simulate
 # Figures of the paper: what they are known to show, and that pictures are whole.
 mkdir "$tmp/paper"
 if timeout -k 5 120 "$B/bench/bench_paper" "$tmp/paper" >"$tmp/out" 2>"$tmp/err"; then ok; else bad "bench_paper:" "$(cat "$tmp/err")"; fi

@@ -212,7 +212,7 @@ err "no option 'NCCL_R2_GIVEUP'; did you mean NCCL_R2_GIVE_UP?"
 run 2 "explain half a name" "$CONFIG" --explain give_up
 err 'did you mean NCCL_R2_GIVE_UP?'
 run 2 "explain nonsense" "$CONFIG" --explain BLUE_MOON_RISING
-err "no option 'BLUE_MOON_RISING'$"
+err "no option 'BLUE_MOON_RISING'; r2_config lists them$"
 chmod 777 "$root/etc/nccl-net-r2"
 run 0 "a lock that the job could replace" sources --json
 is '.lock.state == "ignored" and (.options[] | select(.name == "NCCL_R2_FAILOVER") | .value == "off")'

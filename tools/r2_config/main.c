@@ -84,7 +84,7 @@ static int seconds_parse(const char *text)
 /* 0, or the exit status of wrong use. */
 static int request_parse(struct request *r, int argc, char **argv)
 {
-    int c, commands = 0;
+    int c, commands = 0, limited = 0;
     struct stat root;
 
     memset(r, 0, sizeof(*r));
@@ -100,9 +100,11 @@ static int request_parse(struct request *r, int argc, char **argv)
             continue;
         }
         if (c == COMMAND_LIMIT) {
+            limited = 1;
             r->limit_s = seconds_parse(optarg);
             if (r->limit_s < 0) {
-                return misuse("--limit: expected 1 to 3600 seconds");
+                return args_misuse("r2_config", "--limit: expected 1 to 3600 seconds, not '%s'",
+                                   optarg);
             }
             continue;
         }
@@ -114,8 +116,11 @@ static int request_parse(struct request *r, int argc, char **argv)
     if (commands > 1) {
         return misuse("one command at a time");
     }
+    if (limited && r->command != COMMAND_DOCTOR) {
+        return misuse("--limit goes with --doctor");
+    }
     if (r->root[0] && (stat(r->root, &root) != 0 || !S_ISDIR(root.st_mode))) {
-        return misuse("--root: there is no such directory");
+        return args_misuse("r2_config", "--root: there is no such directory: %s", r->root);
     }
     if (*r->rest && r->command != COMMAND_CHECK && r->command != COMMAND_EXPLAIN &&
         r->command != COMMAND_VERSION) {

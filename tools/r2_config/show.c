@@ -117,8 +117,8 @@ int show_explain(const struct values *v, const char *name)
             return -1;
         }
         near = values_name_near(name);
-        fprintf(stderr, "r2_config: there is no option '%s'%s%s%s\n", name,
-                near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        fprintf(stderr, "r2_config: there is no option '%s'; %s%s%s\n", name,
+                near ? "did you mean " : "r2_config lists them", near ? near : "", near ? "?" : "");
         return -1;
     }
     values_range(r, range, sizeof(range));

@@ -72,6 +72,9 @@ int ctl_drain_wait(const struct ctl *c, int n, char *const *names);
 bool ctl_name_is(const char *name, const struct r2_host_registry_nic *nic);
 /* Whether some running job here has it. */
 bool ctl_name_known(const struct ctl *c, const char *name);
+/* ": did you mean NIC?", of the NICs of running jobs and of the kernel, into @out; empty: none is
+ * near. Returns it. */
+const char *ctl_nic_near(const struct ctl *c, const char *name, char *out, size_t room);
 /* Whether this host has a NIC of that name (DEVICE or DEVICE:PORT), by sysfs or libibverbs. Opens
  * no device. */
 bool ctl_nic_here(const char *name);

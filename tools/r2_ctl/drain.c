@@ -120,7 +120,9 @@ int ctl_names_check(int n, char *const *names)
 
         if (len == 0 || len > 60 || strpbrk(names[i], " \t\r\n#") ||
             r2_rundir_drain_parse(names[i], len, list, sizeof(list), why, sizeof(why)) != 0) {
-            return ctl_fail("'%s' cannot be the name of a NIC", names[i]);
+            return ctl_fail("'%s' cannot be the name of a NIC, as mlx5_3 and mlx5_3:2 are, with a "
+                            "port from 1 to 255",
+                            names[i]);
         }
     }
     return 0;

@@ -105,13 +105,15 @@ int ctl_failback(const struct ctl *c, int n, char *const *names)
 
 int ctl_rehearse(const struct ctl *c, int n, char *const *names)
 {
+    char near[100];
+
     if (ctl_names_check(n, names) != 0) {
         return 1;
     }
     for (int i = 0; i < n; i++) {
         if (!ctl_name_known(c, names[i])) {
-            return ctl_fail("no running job here has a NIC %s: there is nothing to rehearse",
-                            names[i]);
+            return ctl_fail("no running job here has a NIC %s: there is nothing to rehearse%s",
+                            names[i], ctl_nic_near(c, names[i], near, sizeof(near)));
         }
     }
     return command_give(c, n, names, R2_RUNDIR_REHEARSE);

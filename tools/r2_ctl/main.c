@@ -128,6 +128,36 @@ void ctl_rows_walk(const struct ctl *c, void (*row)(void *arg, const struct ctl_
 
 /* --- command line --- */
 
+/* Which commands an option is for; of the others it would change nothing, unseen. --force and
+ * --run-dir are for all. */
+static const struct {
+    int option;
+    const char *name, *commands[2];
+} fits[] = {
+    {OPT_WAIT, "wait", {"drain"}},
+    {OPT_LIMIT, "limit", {"drain"}},
+    {OPT_WHY, "why", {"drain", "failback"}},
+    {OPT_JSON, "json", {"status"}},
+};
+
+/* 0, or the exit status of wrong use: the options in @given, bits by number, beside @command. */
+static int options_fit(unsigned given, const char *command)
+{
+    for (size_t i = 0; i < sizeof(fits) / sizeof(fits[0]); i++) {
+        const char *one = fits[i].commands[0], *two = fits[i].commands[1];
+
+        if ((given & 1u << fits[i].option) && strcmp(command, one) != 0 &&
+            (two == NULL || strcmp(command, two) != 0)) {
+            return args_misuse("r2_ctl", "--%s goes with %s%s%s, not with %s", fits[i].name, one,
+                               two ? " and " : "", two ? two : "", command);
+        }
+    }
+    if ((given & 1u << OPT_LIMIT) && !(given & 1u << OPT_WAIT)) {
+        return args_misuse("r2_ctl", "--limit goes with --wait");
+    }
+    return 0;
+}
+
 static bool is_this_host(const char *name)
 {
     char host[256] = "";
@@ -165,8 +195,8 @@ static int host_skip(const struct ctl *c, int *n, char ***names)
 
 static int failback_run(struct ctl *c, bool all, int n, char **names)
 {
-    if (all || c->wait) {
-        return misuse("failback takes names, or the word all, and does not wait");
+    if (all) {
+        return misuse("failback takes names, or the word all, not --all");
     }
     if (host_skip(c, &n, &names) != 0) {
         return 1;
@@ -179,7 +209,7 @@ static int failback_run(struct ctl *c, bool all, int n, char **names)
 
 static int rehearse_run(struct ctl *c, bool all, int n, char **names)
 {
-    if (all || c->wait || c->force || c->why[0]) {
+    if (all || c->force) {
         return misuse("rehearse takes names and --for alone");
     }
     if (host_skip(c, &n, &names) != 0) {
@@ -217,9 +247,34 @@ static int command_unknown(const char *word)
                               word);
 }
 
-static int command_run(struct ctl *c, bool all, int n, char **words)
+static bool is_command(const char *word)
 {
+    return strcmp(word, "drain") == 0 || strcmp(word, "undrain") == 0 ||
+           strcmp(word, "failback") == 0 || strcmp(word, "rehearse") == 0 ||
+           strcmp(word, "status") == 0;
+}
+
+/* The run directory. 0, or the exit status after a message, which names what said so. */
+static int dir_find(struct ctl *c)
+{
+    static const char variable[] = "NCCL_R2_RUN_DIR=";
+    const char *asked = c->dir;
+    size_t n = sizeof(variable) - 1;
     char why[600];
+
+    if (asked && asked[0] == '\0') {
+        return misuse("--run-dir needs a directory");
+    }
+    c->dir = r2_rundir_find(asked ? asked : getenv("NCCL_R2_RUN_DIR"), why, sizeof(why));
+    if (c->dir == NULL) {
+        return asked && strncmp(why, variable, n) == 0 ? ctl_fail("--run-dir %s", why + n)
+                                                       : ctl_fail("%s", why);
+    }
+    return 0;
+}
+
+static int command_run(struct ctl *c, bool all, unsigned given, int n, char **words)
+{
     int rc;
 
     if (n > 0 && c->for_ms >= 0 && strcmp(words[0], "rehearse") != 0) {
@@ -228,9 +283,11 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
     if (n == 0) {
         return misuse("what is to be done? drain, undrain, failback, rehearse or status");
     }
-    c->dir = r2_rundir_find(c->dir ? c->dir : getenv("NCCL_R2_RUN_DIR"), why, sizeof(why));
-    if (c->dir == NULL) {
-        return ctl_fail("%s", why);
+    if (!is_command(words[0])) {
+        return command_unknown(words[0]);
+    }
+    if ((rc = options_fit(given, words[0])) != 0 || (rc = dir_find(c)) != 0) {
+        return rc;
     }
     ctl_registries_open(c);
     if (strcmp(words[0], "drain") == 0 || strcmp(words[0], "undrain") == 0) {
@@ -239,10 +296,9 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
         rc = failback_run(c, all, n - 1, words + 1);
     } else if (strcmp(words[0], "rehearse") == 0) {
         rc = rehearse_run(c, all, n - 1, words + 1);
-    } else if (strcmp(words[0], "status") == 0) {
-        rc = n > 1 ? misuse("status has no arguments") : ctl_status(c);
     } else {
-        rc = command_unknown(words[0]);
+        rc = n > 1 ? args_misuse("r2_ctl", "status takes no names, not '%s'", words[1])
+                   : ctl_status(c);
     }
     ctl_registries_close(c);
     return rc;
@@ -273,12 +329,14 @@ static int for_parse(const char *text, int *ms)
 int main(int argc, char **argv)
 {
     struct ctl c = {.limit_s = 60, .why = "", .for_ms = -1};
+    unsigned given = 0;
     bool all = false;
     char *end;
     int opt;
 
     opterr = 0;
     while ((opt = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        given |= opt < 32 ? 1u << opt : 0;
         switch (opt) {
         case OPT_WAIT:
             c.wait = true;
@@ -286,12 +344,15 @@ int main(int argc, char **argv)
         case OPT_LIMIT:
             c.limit_s = strtod(optarg, &end);
             if (end == optarg || *end != '\0' || !(c.limit_s >= 0 && c.limit_s <= 1e6)) {
-                return misuse("--limit takes seconds, 0 to 1000000");
+                return args_misuse("r2_ctl", "--limit takes seconds, 0 to 1000000, not '%s'",
+                                   optarg);
             }
             break;
         case OPT_FOR:
             if (for_parse(optarg, &c.for_ms) != 0) {
-                return misuse("--for takes seconds, 0 to 3600: 10, 2.5s or 500ms");
+                return args_misuse("r2_ctl",
+                                   "--for takes seconds, 0 to 3600, as 10, 2.5s or 500ms, not '%s'",
+                                   optarg);
             }
             break;
         case OPT_WHY:
@@ -320,5 +381,5 @@ int main(int argc, char **argv)
             return args_refuse("r2_ctl", opt, argv, options);
         }
     }
-    return command_run(&c, all, argc - optind, argv + optind);
+    return command_run(&c, all, given, argc - optind, argv + optind);
 }

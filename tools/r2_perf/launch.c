@@ -75,21 +75,54 @@ static int launch_softfab_run(struct launch *l, char *const argv[], bool quiet)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
+/* Asks the fabric's command, which @words call, whether the fabric has what the faults name: that
+ * is to be known before the run, not in the middle of it. PERF_OK, else the exit code: the command
+ * has said why. */
+static int launch_faults_check(struct launch *l, char *const *words)
+{
+    char *check[OPTS_FAULTS_MAX + 12];
+    int n = 0, first;
+    while (*words) {
+        check[n++] = *words++;
+    }
+    first = n;
+    for (int i = 0; i < l->o->nfaults; i++) {
+        if (!l->o->faults[i].command) {
+            check[n++] = (char *)l->o->faults[i].what;
+        }
+    }
+    check[n] = NULL;
+    return n == first || launch_softfab_run(l, check, false) == 0 ? PERF_OK : PERF_USAGE;
+}
+
+/* The fabric of this run, unless it is up; its faults are looked at. PERF_OK, else the exit code
+ * after a message. */
 static int launch_fabric_up(struct launch *l)
 {
     char hosts[16], nics[16], spines[16];
     char *status[] = {l->softfab, "status", "--name", l->fabric, NULL};
     char *up[20] = {l->softfab, "up", "--name", l->fabric, "--hosts", hosts, "--nics", nics};
-    int n = 8;
+    char *there[] = {l->softfab, "fault", "--name", l->fabric, "--check", NULL};
+    char *made[] = {l->softfab, "fault", "--check",  "--hosts", hosts,
+                    "--nics",   nics,    "--spines", spines,    NULL};
+    int n = 8, rc;
     snprintf(hosts, sizeof(hosts), "%d", l->o->hosts);
     snprintf(nics, sizeof(nics), "%d", l->o->nics);
+    snprintf(spines, sizeof(spines), "%d", l->o->spines);
     if (l->o->fabric && launch_softfab_run(l, status, true) == 0) {
-        return 0;
+        return launch_faults_check(l, there);
     }
     if (!l->o->nics) {
         fprintf(stderr, "%s: there is no fabric %s; give --nics N to start one\n",
                 program_invocation_short_name, l->fabric);
-        return -1;
+        return PERF_INTERNAL;
+    }
+    if (!l->o->spines) {
+        made[7] = NULL;
+    }
+    rc = launch_faults_check(l, made);
+    if (rc != PERF_OK) {
+        return rc;
     }
     if (l->o->rate) {
         up[n++] = "--rate";
@@ -103,32 +136,31 @@ static int launch_fabric_up(struct launch *l)
         up[n++] = "--crossrail";
     }
     if (l->o->spines) {
-        snprintf(spines, sizeof(spines), "%d", l->o->spines);
         up[n++] = "--spines";
         up[n++] = spines;
     }
-    int rc = launch_softfab_run(l, up, false);
-    if (rc != 0) {
+    rc = launch_softfab_run(l, up, false);
+    if (rc > 2) { /* of 1 and 2 it has said why */
         fprintf(stderr, "%s: 'softfab up --name %s' ended with status %d\n",
                 program_invocation_short_name, l->fabric, rc);
-        return -1;
     }
-    l->own_fabric = true;
-    return 0;
+    l->own_fabric = rc == 0;
+    return rc == 0 ? PERF_OK : rc == 2 ? PERF_USAGE : PERF_INTERNAL;
 }
 
-/* Whether the fabric has what the faults name, which is to be known before the run, not in the
- * middle of it. PERF_OK, else the exit code: the fabric's command has said why. */
-static int launch_faults_check(struct launch *l)
+/* Whether the ranks that options name will be there. Else said. */
+static bool launch_ranks_fit(const struct opts *o)
 {
-    char *check[OPTS_FAULTS_MAX + 6] = {l->softfab, "fault", "--name", l->fabric, "--check"};
-    int n = 5;
-    for (int i = 0; i < l->o->nfaults; i++) {
-        if (!l->o->faults[i].command) {
-            check[n++] = (char *)l->o->faults[i].what;
-        }
+    int nranks = o->hosts * o->ranks_per_host;
+    bool root = !algo_info_get(o->op)->rooted || o->root_rank < nranks;
+    bool late = !o->late_ns || o->late_rank < nranks;
+    if (!root || !late) {
+        fprintf(stderr,
+                "%s: option --%s: there is no rank %d: %d hosts with %d each have 0 to %d\n",
+                program_invocation_short_name, root ? "late" : "root",
+                root ? o->late_rank : o->root_rank, o->hosts, o->ranks_per_host, nranks - 1);
     }
-    return n == 5 || launch_softfab_run(l, check, false) == 0 ? PERF_OK : PERF_USAGE;
+    return root && late;
 }
 
 /* A picture that cannot be written is found out before the run. */
@@ -383,7 +415,7 @@ static int launch_ranks_run(struct launch *l)
 
 int launch_run(const struct opts *o)
 {
-    if (!launch_plot_fits(o)) {
+    if (!launch_ranks_fit(o) || !launch_plot_fits(o)) {
         return PERF_USAGE;
     }
     struct launch *l = util_mem_alloc(1, sizeof(*l));
@@ -398,8 +430,8 @@ int launch_run(const struct opts *o)
     if (launch_paths_set(l) != 0 || launch_meeting_open(l) != 0) {
         fprintf(stderr, "%s: cannot prepare the start of ranks: %s\n",
                 program_invocation_short_name, strerror(errno));
-    } else if (!l->use_fabric || launch_fabric_up(l) == 0) {
-        code = launch_faults_check(l);
+    } else {
+        code = l->use_fabric ? launch_fabric_up(l) : PERF_OK;
         code = code == PERF_OK ? launch_ranks_run(l) : code;
         launch_fabric_down(l);
     }

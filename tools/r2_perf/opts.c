@@ -12,6 +12,9 @@
 #include "tools/r2_perf/wire.h"
 #include "tools/shared/args.h"
 
+#define OPERATIONS                                                                                 \
+    "all_reduce, all_gather, reduce_scatter, broadcast, reduce, sendrecv, alltoall, gather or scatter"
+
 /* How a row's text becomes a value. */
 enum row_kind { ROW_INT, ROW_SIZE, ROW_TIME, ROW_TEXT, ROW_FLAG, ROW_FIXED, ROW_CALL };
 
@@ -79,7 +82,7 @@ static const char *row_root_set(struct opts *o, const char *text)
 static const char *row_intra_set(struct opts *o, const char *text)
 {
     o->intra_net = !strcmp(text, "net");
-    return o->intra_net || !strcmp(text, "shm") ? NULL : "is neither shm nor net";
+    return o->intra_net || !strcmp(text, "shm") ? NULL : "is not one of shm net";
 }
 
 static const char *row_placement_set(struct opts *o, const char *text)
@@ -208,7 +211,7 @@ static const struct row rows[] = {
      BOOT_RANKS_MAX, NULL},
     {"fabric", 0, "NAME", "run on this software fabric", ROW_TEXT, AT(fabric), 0, 0, NULL},
     {"nics", 0, "N", "start a software fabric with N NICs per host for this run, unless it is up",
-     ROW_INT, AT(nics), 1, 64, NULL},
+     ROW_INT, AT(nics), 1, 16, NULL},
     {"rate", 0, "RATE", "link rate of that fabric, such as 100MB/s", ROW_TEXT, AT(rate), 0, 0,
      NULL},
     {"latency", 0, "TIME", "link latency of that fabric, such as 10us", ROW_TEXT, AT(latency), 0, 0,
@@ -279,28 +282,44 @@ void opts_help_print(FILE *f)
     }
 }
 
-/* NULL, or what is wrong with the value. */
-static const char *opts_row_apply(struct opts *o, const struct row *row, const char *text)
+/* What a number, or a size, of @row may be, into @why; returns it. */
+static const char *opts_range_tell(const struct row *row, char *why, size_t bytes)
+{
+    if (row->kind == ROW_INT) {
+        snprintf(why, bytes, "is not a whole number from %ld to %ld", row->lo, row->hi);
+    } else if (row->hi) {
+        snprintf(why, bytes, "is not a size from %ld to %ld bytes, such as 16384 or 64K", row->lo,
+                 row->hi);
+    } else {
+        snprintf(why, bytes, "is not a size of at least %ld bytes, such as 1024, 64K or 1.5M",
+                 row->lo);
+    }
+    return why;
+}
+
+/* NULL, or what is wrong with the value, maybe in @why. */
+static const char *opts_row_apply(struct opts *o, const struct row *row, const char *text,
+                                  char *why, size_t bytes)
 {
     char *at = (char *)o + row->offset;
     long n;
     switch (row->kind) {
     case ROW_INT:
         if (!util_int_parse(text, row->lo, row->hi, &n)) {
-            return "is not a whole number in its range";
+            return opts_range_tell(row, why, bytes);
         }
         *(int *)at = (int)n;
         return NULL;
     case ROW_SIZE:
         if (!util_size_parse(text, (size_t *)at) || *(size_t *)at < (size_t)row->lo ||
             (row->hi && *(size_t *)at > (size_t)row->hi)) {
-            return "is not a size in its range (bytes, K, M, G)";
+            return opts_range_tell(row, why, bytes);
         }
         return NULL;
     case ROW_TIME:
         return util_time_parse(text, (uint64_t *)at) && *(uint64_t *)at > 0
                    ? NULL
-                   : "is not a time (us, ms, s, m)";
+                   : "is not a time, such as 10us, 100ms, 8s or 2m";
     case ROW_TEXT:
         *(const char **)at = text;
         return *text ? NULL : "is empty";
@@ -361,7 +380,7 @@ static void opts_defaults(struct opts *o, int argc, char **argv)
 static const char *opts_conflict_find(const struct opts *o)
 {
     if (o->op == ALGO_COUNT) {
-        return "no operation given: all_reduce, all_gather, reduce_scatter, broadcast, reduce, sendrecv or alltoall";
+        return "no operation given: " OPERATIONS;
     }
     if (o->min_bytes > o->max_bytes) {
         return "--minbytes is larger than --maxbytes";
@@ -387,6 +406,12 @@ static const char *opts_conflict_find(const struct opts *o)
     if (o->spines && !o->nics) {
         return "--spines needs --nics";
     }
+    if ((o->rate || o->latency) && !o->nics) {
+        return "--rate and --latency need --nics";
+    }
+    if (o->after_ns && !o->duration_ns) {
+        return "--after needs --duration";
+    }
     for (int i = 0; i < o->nfaults; i++) {
         if (!o->faults[i].command && !o->fabric && !o->nics) {
             return "--fault needs --fabric or --nics (else use --fault-cmd)";
@@ -408,9 +433,11 @@ static void opts_operation_refuse(const char *word, char *error, size_t bytes)
         names[i] = algo_info_get((enum algo_op)i)->name;
     }
     near = args_near(word, names);
-    snprintf(error, bytes,
-             near ? "'%s' is not an operation: did you mean %s?" : "'%s' is not an operation", word,
-             near);
+    if (near) {
+        snprintf(error, bytes, "'%s' is not an operation: did you mean %s?", word, near);
+    } else {
+        snprintf(error, bytes, "'%s' is not an operation: " OPERATIONS, word);
+    }
 }
 
 /* The operation: the only argument that is no option, else the program's name (all_reduce_perf). */
@@ -433,17 +460,43 @@ static int opts_operation_set(struct opts *o, int index, char *error, size_t byt
     return 0;
 }
 
+/* The nearest of the words that @wrong lists, into @word; NULL: it lists none, or none is near. */
+static const char *opts_choice_near(const char *wrong, const char *text, char *word, size_t bytes)
+{
+    static const char list[] = "is not one of ";
+    const char *names[32] = {NULL};
+    char words[200];
+    const char *near;
+    char *rest = words;
+    int n = 0;
+    if (strncmp(wrong, list, sizeof(list) - 1) != 0) {
+        return NULL;
+    }
+    snprintf(words, sizeof(words), "%s", wrong + sizeof(list) - 1);
+    for (char *p; n < 31 && (p = strsep(&rest, " ")) != NULL; n++) {
+        names[n] = p;
+    }
+    near = args_near(text, names);
+    snprintf(word, bytes, "%s", near ? near : "");
+    return near ? word : NULL;
+}
+
 /* One option as getopt delivered it. */
 static int opts_option_apply(struct opts *o, int code, const struct option *longs, char *error,
                              size_t bytes)
 {
-    char why[ARGS_REFUSAL];
+    char why[ARGS_REFUSAL], near[32];
     if (code == '?' || code == ':') {
         snprintf(error, bytes, "%s", args_refusal(why, code, o->argv, longs));
         return -1;
     }
     const struct row *row = opts_row_find(code);
-    const char *wrong = opts_row_apply(o, row, optarg);
+    const char *wrong = opts_row_apply(o, row, optarg, why, sizeof(why));
+    if (wrong && opts_choice_near(wrong, optarg, near, sizeof(near))) {
+        snprintf(error, bytes, "option --%s: '%s' %s: did you mean %s?", row->name, optarg, wrong,
+                 near);
+        return -1;
+    }
     if (wrong) {
         snprintf(error, bytes, "option --%s: '%s' %s", row->name, optarg, wrong);
         return -1;

@@ -376,16 +376,25 @@ static int rank_results_gather(struct rank *r)
     return rc == 0 ? code : -1;
 }
 
+/* Under mpirun it is known here first how many there are. */
+static int rank_option_refuse(struct rank *r, const char *option, int rank)
+{
+    char text[120];
+    snprintf(text, sizeof(text), "option --%s: there is no rank %d: there are 0 to %d", option,
+             rank, r->place->nranks - 1);
+    return rank_fail(r, PERF_USAGE, text);
+}
+
 static int rank_work(struct rank *r)
 {
     if (rank_plugin_open(r) != 0 || rank_devices_exchange(r) != 0) {
         return -1;
     }
     if (algo_info_get(r->o->op)->rooted && r->o->root_rank >= r->place->nranks) {
-        return rank_fail(r, PERF_USAGE, "option --root: there is no such rank");
+        return rank_option_refuse(r, "root", r->o->root_rank);
     }
     if (r->o->late_ns && r->o->late_rank >= r->place->nranks) {
-        return rank_fail(r, PERF_USAGE, "option --late: there is no such rank");
+        return rank_option_refuse(r, "late", r->o->late_rank);
     }
     if (r->place->rank == 0) {
         r->faults = fault_agent_open(r->o, launch_softfab_get(), launch_fabric_get());

@@ -174,6 +174,16 @@ static int job_read(int argc, char **argv, enum command command, struct job *j)
         }
     }
     if (optind < argc) {
+        static const char *const words[] = {"simulate", NULL};
+
+        if (strcmp(argv[optind], words[0]) == 0) {
+            return misuse("simulate comes before the options", NULL);
+        }
+        if (args_near(argv[optind], words)) {
+            return args_misuse("r2_plan", "unknown word '%s': did you mean simulate?",
+                               argv[optind]) +
+                   1;
+        }
         return misuse("there is nothing to name beside options", argv[optind]);
     }
     if (j->nodes == 0) {

@@ -122,6 +122,39 @@ static char *word_behind(int argc, char **argv)
                                                                                 : NULL;
 }
 
+/* What is to be done is one thing. 0, or the exit status of wrong use. */
+static int args_fit(const struct args *a)
+{
+    const struct {
+        const char *name;
+        bool is_given, is_table;
+    } ways[] = {{"watch", a->watch > 0, true},      {"follow", a->follow, false},
+                {"check", a->check, false},         {"npd", a->npd, false},
+                {"prom", a->prom != NULL, false},   {"nic-history", a->nics, false},
+                {"assert-loaded", a->loaded, false}};
+    const char *given = NULL;
+    bool is_table = true;
+
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        if (ways[i].is_given && given) {
+            return args_misuse("r2_stat", "--%s and --%s exclude each other", given, ways[i].name);
+        }
+        given = ways[i].is_given ? ways[i].name : given;
+        is_table = ways[i].is_given ? ways[i].is_table : is_table;
+    }
+    if (a->json && given && !a->follow && !a->nics) {
+        return args_misuse(
+            "r2_stat", "--json goes alone, with --follow or --nic-history, not with --%s", given);
+    }
+    if (!is_table && (a->more.conns || a->more.history || a->more.sends)) {
+        return args_misuse("r2_stat", "-c, -H and -l are of the tables, not of --%s", given);
+    }
+    if (a->prom && a->prom[0] == '\0') {
+        return misuse("--prom needs a file, or - for the output");
+    }
+    return 0;
+}
+
 /* 0; else the exit status, or -1: done. */
 static int args_read(struct args *a, int argc, char **argv)
 {
@@ -143,7 +176,8 @@ static int args_read(struct args *a, int argc, char **argv)
             optarg = optarg ? optarg : word_behind(argc, argv);
             a->watch = 2;
             if (optarg != NULL && seconds_of(optarg, &a->watch) != 0) {
-                return misuse("--watch takes seconds, 0.1 to 86400");
+                return args_misuse("r2_stat", "--watch takes seconds, 0.1 to 86400, not '%s'",
+                                   optarg);
             }
             break;
         case OPT_FOLLOW:
@@ -170,6 +204,9 @@ static int args_read(struct args *a, int argc, char **argv)
             break;
         case OPT_DIR:
             a->dir = optarg;
+            if (optarg[0] == '\0') {
+                return misuse("--run-dir needs a directory");
+            }
             break;
         case OPT_VERSION:
             printf("r2_stat %s (%s)\n", R2_VERSION, R2_GIT);
@@ -186,14 +223,7 @@ static int args_read(struct args *a, int argc, char **argv)
         return args_misuse("r2_stat", "there is nothing to name beside options, not '%s'",
                            argv[optind]);
     }
-    if ((a->watch > 0) + a->follow + a->check + a->npd + a->loaded + a->nics + (a->prom != NULL) >
-        1) {
-        return misuse("--watch, --follow, --check, --npd, --prom, --nic-history and "
-                      "--assert-loaded exclude each other");
-    }
-    return a->json && (a->watch > 0 || a->check || a->npd || a->loaded || a->prom)
-               ? misuse("--json goes alone or with --follow or --nic-history")
-               : 0;
+    return args_fit(a);
 }
 
 int main(int argc, char **argv)

@@ -37,6 +37,7 @@ static const struct option options[] = {
 struct request {
     struct topo_source source;
     const char *svg;
+    const char *xml;
     int json, order, source_given;
 };
 
@@ -103,17 +104,16 @@ static int option_take(struct request *q, int opt)
         return 0;
     case OPT_SVG:
         q->svg = optarg;
-        return 0;
+        return optarg[0] ? 0 : misuse("--svg needs a file, or - for the output") + 1;
     case OPT_SOURCE:
         q->source_given = 1;
         if (topo_source_parse(optarg, &q->source) == 0 && q->source.xml == NULL) {
             return 0;
         }
-        return misuse("--source is sysfs or hwloc") + 1;
+        return args_misuse("r2_topo", "--source is sysfs or hwloc, not '%s'", optarg) + 1;
     case OPT_XML:
-        q->source.from = TOPO_FROM_XML;
-        q->source.xml = optarg;
-        return 0;
+        q->xml = optarg;
+        return optarg[0] ? 0 : misuse("--xml needs a file") + 1;
     case OPT_ROOT:
         q->source.root = optarg;
         if (optarg[0] != '\0') {
@@ -146,8 +146,12 @@ static int request_read(int argc, char **argv, struct request *q)
                            argv[optind]) +
                1;
     }
-    if (q->source.xml != NULL && (q->source.root[0] != '\0' || q->source_given)) {
+    if (q->xml != NULL && (q->source.root[0] != '\0' || q->source_given)) {
         return misuse("--xml stands alone: no --root, no --source") + 1;
+    }
+    if (q->xml != NULL) {
+        q->source.from = TOPO_FROM_XML;
+        q->source.xml = q->xml;
     }
     if (q->json && q->svg != NULL && strcmp(q->svg, "-") == 0) {
         return misuse("--json and --svg - want the same output") + 1;

@@ -17,6 +17,7 @@ static const char help[] =
     "             [--gpu] [--spines 4] [--hash ports|qp]\n"
     "  softfab exec --host 0 -- COMMAND...     COMMAND and its children see the NICs of host 0 through libibverbs\n"
     "  softfab fault [--check] 'h0:n1 down' ...  applies faults, in all processes at once; --check: only says what is wrong\n"
+    "  softfab fault --check --hosts 2 --nics 4 [--spines 4] 'h0:n1 down' ...  the same of a fabric that is not up\n"
     "  softfab status [--json]                 NICs, spines, faults, counters, processes\n"
     "  softfab down                            removes the fabric\n"
     "\n"

@@ -150,10 +150,12 @@ static void files_follow(struct seg_map *m, const struct fab_fault *f)
     }
 }
 
-/* One fault per argument; words that were not quoted together make one fault. */
-static int faults_parse(int argc, char **argv, struct fab_fault *f, char *why, size_t why_len)
+/* One fault per argument; words that were not quoted together make one fault. @last: the text that
+ * was looked at last, static or of @argv. */
+static int faults_parse(int argc, char **argv, struct fab_fault *f, const char **last, char *why,
+                        size_t why_len)
 {
-    char joined[256] = "";
+    static char joined[256];
     int n = 0;
 
     if (strchr(argv[0], ' ') == NULL) {
@@ -161,9 +163,11 @@ static int faults_parse(int argc, char **argv, struct fab_fault *f, char *why, s
             size_t len = strlen(joined);
             snprintf(joined + len, sizeof(joined) - len, "%s%s", i > 0 ? " " : "", argv[i]);
         }
+        *last = joined;
         return fab_fault_parse(joined, f, why, why_len) == 0 ? 1 : -1;
     }
     for (; n < argc; n++) {
+        *last = argv[n];
         if (fab_fault_parse(argv[n], &f[n], why, why_len) != 0) {
             return -1;
         }
@@ -191,36 +195,102 @@ static int faults_apply(struct seg_map *m, const struct fab_fault *f, int n, boo
     return 0;
 }
 
-int softfab_fault(int argc, char **argv)
+/* What was wrong with fault @text, as @why has it, and the nearest that there is. Exit status. */
+static int fault_refuse(const char *text, const char *why)
 {
-    static const struct option opts[] = {{"name", 1, NULL, 'N'}, {"check", 0, NULL, 'c'}, {0}};
-    const char *name = NULL;
-    char why[512];
-    bool check = false;
-    struct seg_map m;
+    const char *names[FAB_FAULT_KINDS + 1] = {NULL}, *near = NULL;
+    char word[32];
+
+    for (int k = 0; k < FAB_FAULT_KINDS; k++) {
+        names[k] = fab_fault_name((enum fab_fault_kind)k);
+    }
+    if (fab_fault_word(text, word) == 0) {
+        near = args_near(word, names);
+    }
+    return near && strcmp(near, word) != 0
+               ? softfab_misuse("fault: %s: did you mean %s?", why, near)
+               : softfab_misuse("fault: %s", why);
+}
+
+struct fault_args {
+    const char *name;
+    int hosts, nics, spines; /* of a fabric that is not there yet; 0: not given */
+    bool check;
+};
+
+/* 0, or the exit status after a message. */
+static int fault_options(int argc, char **argv, struct fault_args *a)
+{
+    static const struct option opts[] = {{"name", 1, NULL, 'N'},   {"check", 0, NULL, 'c'},
+                                         {"hosts", 1, NULL, 'H'},  {"nics", 1, NULL, 'n'},
+                                         {"spines", 1, NULL, 's'}, {0}};
     int opt;
 
     while ((opt = getopt_long(argc, argv, ":", opts, NULL)) != -1) {
+        int *to = opt == 'H' ? &a->hosts : opt == 'n' ? &a->nics : opt == 's' ? &a->spines : NULL;
+        int max = opt == 'H' ? FAB_MAX_HOSTS : opt == 'n' ? FAB_MAX_NICS : FAB_MAX_SPINES;
+
         if (opt == 'N') {
-            name = optarg;
+            a->name = optarg;
         } else if (opt == 'c') {
-            check = true;
-        } else {
+            a->check = true;
+        } else if (to == NULL) {
             return softfab_refuse("fault", opt, argv, opts);
+        } else if ((*to = softfab_number(optarg, max)) <= 0) {
+            return softfab_misuse("fault: --%s '%s' is not a number from 1 to %d",
+                                  opt == 'H'   ? "hosts"
+                                  : opt == 'n' ? "nics"
+                                               : "spines",
+                                  optarg, max);
         }
     }
     if (optind >= argc) {
         return softfab_misuse("fault: no fault such as 'h0:n1 down'");
+    }
+    if ((a->hosts || a->nics || a->spines) && (!a->check || a->name || !a->hosts || !a->nics)) {
+        return softfab_misuse("fault: --hosts and --nics go with --check, without --name: what "
+                              "would fit such a fabric");
+    }
+    return 0;
+}
+
+/* Whether @n faults fit a fabric that is not there. 0, or the exit status after a message. */
+static int faults_fit(const struct fault_args *a, const struct fab_fault *f, int n)
+{
+    static struct fab_desc d;
+    char why[512] = "";
+    int rc = fab_desc_init(&d, a->hosts, a->nics, 0, 0, why, sizeof(why));
+
+    d.spines = a->spines ? a->spines : d.spines;
+    for (int i = 0; rc == 0 && i < n; i++) {
+        rc = seg_fault_fits_desc(&d, NULL, &f[i], why, sizeof(why));
+    }
+    return rc == 0 ? 0 : softfab_fail("fault: %s", why);
+}
+
+int softfab_fault(int argc, char **argv)
+{
+    struct fault_args a = {0};
+    char why[512];
+    struct seg_map m;
+    int rc = fault_options(argc, argv, &a);
+
+    if (rc != 0) {
+        return rc;
     }
     struct fab_fault *f = calloc((size_t)(argc - optind), sizeof(*f));
     if (f == NULL) {
         return softfab_fail("out of memory");
     }
     /* All are understood before the first is applied. */
-    int n = faults_parse(argc - optind, argv + optind, f, why, sizeof(why));
-    int rc = n < 0 ? softfab_misuse("fault: %s", why) : softfab_open(&m, name);
-    if (rc == 0) {
-        rc = faults_apply(&m, f, n, check);
+    const char *last = argv[optind];
+    int n = faults_parse(argc - optind, argv + optind, f, &last, why, sizeof(why));
+    if (n < 0) {
+        rc = fault_refuse(last, why);
+    } else if (a.hosts) {
+        rc = faults_fit(&a, f, n);
+    } else if ((rc = softfab_open(&m, a.name)) == 0) {
+        rc = faults_apply(&m, f, n, a.check);
         seg_file_close(&m);
     }
     free(f);

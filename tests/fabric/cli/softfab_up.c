@@ -19,6 +19,8 @@ struct up_args {
 /* What was wrong with option @opt. */
 static int up_option_set(struct up_args *a, int opt)
 {
+    int limit;
+
     switch (opt) {
     case 'N':
         a->name = optarg;
@@ -38,11 +40,12 @@ static int up_option_set(struct up_args *a, int opt)
     case 'H':
     case 'n':
         a->shape_given = true;
-        *(opt == 'H' ? &a->hosts : &a->nics) = softfab_number(optarg, 9999);
+        limit = opt == 'H' ? FAB_MAX_HOSTS : FAB_MAX_NICS;
+        *(opt == 'H' ? &a->hosts : &a->nics) = softfab_number(optarg, limit);
         return (opt == 'H' ? a->hosts : a->nics) > 0
                    ? 0
-                   : softfab_misuse("up: --%s '%s' is not a number of at least 1",
-                                    opt == 'H' ? "hosts" : "nics", optarg);
+                   : softfab_misuse("up: --%s '%s' is not a number from 1 to %d",
+                                    opt == 'H' ? "hosts" : "nics", optarg, limit);
     case 's':
         a->spines = softfab_number(optarg, FAB_MAX_SPINES);
         return a->spines > 0 ? 0

@@ -229,6 +229,30 @@ static int find_kind(const char *word)
     return -1;
 }
 
+int fab_fault_word(const char *text, char word[32])
+{
+    struct fab_fault fault;
+    const char *what = parse_where(text, &fault, NULL, 0);
+
+    return what && sscanf(what, "%31s", word) == 1 ? 0 : -1;
+}
+
+/* What a value of that kind is, in words. */
+static const char *value_words(enum value_kind kind)
+{
+    static const char *const words[] = {
+        [NO_VALUE] = "nothing",
+        [PERCENT] = "a share such as 1%",
+        [TIME] = "a time such as 5ms",
+        [RATE] = "a rate such as 20MB/s",
+        [OPT_COUNT] = "a number of at least 1",
+        [PLACE] = "a port such as h2:n1",
+        [PROVIDER] = "plain, send-refused, bnxt, ionic, mana or mlx4",
+    };
+
+    return words[kind];
+}
+
 int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t err_len)
 {
     char word[32], value[32], rest[2];
@@ -255,12 +279,13 @@ int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t
                     n > 2 ? value : word);
     }
     if (n == 1 && kinds[kind].value != NO_VALUE && kinds[kind].value != OPT_COUNT) {
-        return fail(err, err_len, "'%s': needs a value", word);
+        return fail(err, err_len, "'%s': needs a value: %s", word, value_words(kinds[kind].value));
     }
     fault->kind = kind;
     fault->value = kinds[kind].value == OPT_COUNT ? UINT32_MAX : 0;
     if (n == 2 && parse_value(kinds[kind].value, value, &fault->value)) {
-        return fail(err, err_len, "'%s': not a value for '%s'", value, word);
+        return fail(err, err_len, "'%s': not a value for '%s', which takes %s", value, word,
+                    value_words(kinds[kind].value));
     }
     if (kinds[kind].value == PLACE && fault->host >= 0 && fault->nic >= 0 &&
         fault->value == fab_ports(fault->host, fault->nic)) {

@@ -180,6 +180,9 @@ struct fab_fault {
 /* Parses "h0:n1 loss 1%", "rail 1 spine 3 loss 1%". -1 with the reason in @err, which quotes the
  * word that is wrong. */
 int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t err_len);
+/* The word of @text that says which fault it is, into @word of 32 bytes. -1: there is none, or the
+ * place before it is wrong. */
+int fab_fault_word(const char *text, char word[32]);
 const char *fab_fault_name(enum fab_fault_kind kind);
 
 /* Ports by host and NIC as one number, -1: all; and whether it names this one. */

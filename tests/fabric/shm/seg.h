@@ -252,6 +252,10 @@ void seg_file_close(struct seg_map *m);
 
 /* Whether there is what @f names: 0, or -1 with the reason in @why. */
 int seg_fault_fits(const struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len);
+/* The same of a fabric of shape @d, which need not be there; @name is for the
+ * reason, NULL: it has none. */
+int seg_fault_fits_desc(const struct fab_desc *d, const char *name, const struct fab_fault *f,
+                        char *why, size_t why_len);
 /* Applies @f to every NIC or spine it names: words, log, bells. A device that is removed leaves its
  * host's tree when every process that has it open has taken that up, as the kernel's leaves sysfs
  * when the objects of all are destroyed; if one stands still, it stays there. 0, or -1 with the

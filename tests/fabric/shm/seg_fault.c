@@ -220,9 +220,9 @@ static void trees_follow(struct seg_map *m, const struct fab_fault *f, uint32_t 
     }
 }
 
-int seg_fault_fits(const struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)
+int seg_fault_fits_desc(const struct fab_desc *d, const char *name, const struct fab_fault *f,
+                        char *why, size_t why_len)
 {
-    const struct fab_desc *d = &m->seg->head.desc;
     bool here = f->host >= d->hosts || f->nic >= d->nics;
 
     if (!fab_fault_spine_fits(f, d, why, why_len)) {
@@ -231,10 +231,16 @@ int seg_fault_fits(const struct seg_map *m, const struct fab_fault *f, char *why
     if (fab_fault_fits(f, d->hosts, d->nics)) {
         return 0;
     }
-    snprintf(why, why_len, "no NIC h%d:n%d: fabric %s has %d hosts with %d NICs",
+    snprintf(why, why_len, "no NIC h%d:n%d: %s%s has %d hosts with %d NICs",
              here ? f->host : (int)(f->value >> 16) - 1,
-             here ? f->nic : (int)(f->value & 0xffff) - 1, m->seg->head.name, d->hosts, d->nics);
+             here ? f->nic : (int)(f->value & 0xffff) - 1, name ? "fabric " : "the fabric",
+             name ? name : "", d->hosts, d->nics);
     return -1;
+}
+
+int seg_fault_fits(const struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)
+{
+    return seg_fault_fits_desc(&m->seg->head.desc, m->seg->head.name, f, why, why_len);
 }
 
 int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)

@@ -118,7 +118,7 @@ else
     echo "skipped: completion: bash-completion is not here"
 fi
 if why=$(unshare --mount --pid --fork --mount-proc="$root/proc" true 2>&1); then
-    for t in r2_config r2_stat r2_ctl r2_topo r2_plan softfab; do
+    for t in r2_config r2_stat r2_ctl r2_topo r2_plan r2_report softfab; do
         check "$t, alone" version_of $t
     done
     check "r2_perf, alone" all_reduce
@@ -146,18 +146,21 @@ exit
 # nccl-net-r2-tools /usr/bin/r2_ctl
 # nccl-net-r2-tools /usr/bin/r2_perf
 # nccl-net-r2-tools /usr/bin/r2_plan
+# nccl-net-r2-tools /usr/bin/r2_report
 # nccl-net-r2-tools /usr/bin/r2_stat
 # nccl-net-r2-tools /usr/bin/r2_topo
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_config
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_ctl
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_perf
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_plan
+# nccl-net-r2-tools /usr/share/bash-completion/completions/r2_report
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_stat
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_topo
 # nccl-net-r2-tools /usr/share/man/man1/r2_config.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_ctl.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_perf.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_plan.1.gz
+# nccl-net-r2-tools /usr/share/man/man1/r2_report.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_stat.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_topo.1.gz
 # nccl-net-r2-tools /usr/share/nccl-net-r2/grafana/nccl-net-r2.json

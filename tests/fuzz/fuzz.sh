@@ -24,7 +24,7 @@ pack() {
 
 max_len() {
     case $1 in
-    options) echo 4096 ;;
+    options | events) echo 4096 ;;
     faulttext) echo 512 ;;
     ring | imm | oob | ways) echo 1024 ;;
     *) echo 400 ;; # a program of about 100 steps

@@ -1,0 +1,110 @@
+#!/bin/sh
+# r2_report on what a job leaves behind: a NIC goes silent under a collective on the software fabric; the page of the run directories of its hosts, made while
+# the job runs and from copies afterwards, says what broke, when, what it cost and what to do, and needs nothing else.
+# Argument: build folder.
+. "$(dirname "$0")/collective_lib.sh"
+case $B in /*) ;; *) B=$PWD/$B ;; esac
+fab=report$$
+skipped=0
+trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
+unset NCCL_R2_RUN_DIR NCCL_R2_STATS NCCL_R2_EVENT_FILE SLURM_JOB_ID SLURM_STEP_ID
+# says NAME FILE PATTERN [COUNT]: so many lines of the file are like it; without a number at least one is
+says() {
+    n=$(grep -cE -e "$3" "$2")
+    if [ "${4:-$n}" = "$n" ] && { [ "$n" -gt 0 ] || [ "${4:-}" = 0 ]; }; then ok "$1"; else bad "$1" "$n lines like '$3' in: $(cut -c1-300 "$2" | head -60)"; fi
+}
+# alone NAME PAGE: one document, well-formed, without scripts, and no address in it but the name of SVG's elements
+alone() {
+    grep -oE '(https?:|<[a-z]+[^>]* (src|href)=|url\(|@import|<script|<link|<iframe)[^ >]*' "$2" | grep -vF 'http://www.w3.org/2000/svg' >"$log/said"
+    if [ ! -s "$log/said" ]; then ok "$1: needs no network"; else bad "$1: needs no network" "$(cat "$log/said")"; fi
+    if ! command -v xmllint >/dev/null; then
+        skipped=$((skipped + 1))
+        echo "SKIP $1: well-formed: xmllint is not here"
+    elif xmllint --noout "$2" 2>"$log/said"; then
+        ok "$1: well-formed"
+    else
+        bad "$1: well-formed" "$(head -5 "$log/said")"
+    fi
+}
+"$B/softfab" up --name $fab --hosts 3 --nics 3 --rate 20MB/s >/dev/null || exit 1
+dirs=
+for h in 0 1 2; do dirs="$dirs $("$B/softfab" exec --name $fab --host $h -- sh -c 'echo "$NCCL_R2_RUN_DIR"')"; done
+cat >"$log/live" <<END
+told='[.jobs[].processes[] | any(.nics[]; .moved > 0 and (.why | test("^R2-|port or cable")))] | any and all'
+end=\$((\$(date +%s) + 30))
+for h in 0 1 2; do
+    until env -u NCCL_R2_RUN_DIR "$B/softfab" exec --name $fab --host \$h -- "$B/r2_stat" --json | jq -e "\$told" >/dev/null 2>&1 || [ "\$(date +%s)" -ge \$end ]; do sleep 0.1; done
+done
+"$B/r2_report" $dirs -o "$log/live.html" >"$log/live.said" 2>&1
+echo \$? >"$log/live.rc"
+mkdir "$log/copy"
+for h in 0 1 2; do
+    mkdir "$log/copy/h\$h"
+    cp "\$(echo $dirs | cut -d ' ' -f \$((h + 1)))"/*.stat "$log/copy/h\$h"
+done
+END
+command -v jq >/dev/null || {
+    echo "jq is not installed"
+    exit 77
+}
+SLURM_JOB_ID=81233 timeout -k 5 120 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts 3 --placement out -w 1 -T 30s --duration 2s \
+    --fault '500ms:h1:n1 blackhole' --fault-cmd "600ms:sh $log/live" --fault-optional --after 300ms >"$log/out" 2>&1
+rc=$?
+was_right "the job" || exit 1
+
+page=$log/live.html
+says "while it runs: exit status" "$log/live.rc" '^0$'
+says "while it runs: nothing to complain of" "$log/live.said" . 0
+alone "while it runs" "$page"
+says "the job and its hosts" "$page" '<h1>Incident of job 81233</h1>' 1
+says "three processes" "$page" 'UTC: 3 processes on 3 hosts, '
+says "what broke" "$page" '<li>[0-9:.]+ <span class="critical"><strong>R2-L02</strong> h1:fab1'
+says "the evidence" "$page" 'h1 fab1.*: no answer at \+[0-9.]+ ms'
+says "the runbook's text, whole" "$page" '<strong>Do[.]</strong> Let the job end, drain the node, replace the cable'
+says "the runbook's other sections are not there" "$page" 'RDMA device reported a fatal error' 0
+says "the timeline: lost where it broke" "$page" 'class="t0"><title>lost from [0-9:.]+ to [0-9:.]+ \(it had not come back\), pid [0-9]+: fab1' 1
+says "the timeline: the others" "$page" 'class="t1"><title>left for a fault of the other end'
+says "the timeline: all NICs of all hosts" "$page" '<text x="24[.]0" y="[0-9.]+" class="n">fab[012]</text>' 9
+says "traffic: all NICs of all hosts" "$page" '^<tr><td>h[012]</td><td>fab[012]</td><td class="n">[0-9.]+ [kM]B</td>' 9
+says "the cost" "$page" '^<tr><td>h1</td><td class="n">1</td><td class="n">[1-9][0-9]*</td><td class="n">[0-9.]+ ms</td>.*<td class="n">[0-9.]+ s, [1-9][0-9.]* %</td><td class="n">0</td></tr>'
+
+# afterwards: statistics have gone with their processes, copies have not
+# shellcheck disable=SC2086
+"$B/r2_report" $dirs --output="$log/after.html" || bad "afterwards" "exit $?"
+alone "afterwards" "$log/after.html"
+says "afterwards: what broke" "$log/after.html" '<li>[0-9:.]+ <span class="critical"><strong>R2-L02</strong> h1:fab1'
+says "afterwards: no traffic, and why" "$log/after.html" 'Statistics go with their processes, and none were there'
+says "afterwards: the processes' ends" "$log/after.html" '<td>stop</td>' 3
+for h in 0 1 2; do cp "$(echo "$dirs" | awk -v n=$((h + 1)) '{ print $n }')"/*.ndjson "$log/copy/h$h"; done
+"$B/r2_report" "$log"/copy/h? -o - >"$log/copy.html" || bad "from copies" "exit $?"
+says "from copies: traffic" "$log/copy.html" '^<tr><td>h[012]</td><td>fab[012]</td><td class="n">[0-9.]+ [kM]B</td>' 9
+cat "$log"/copy/h?/*.ndjson >"$log/81233.n17.ndjson"
+"$B/r2_report" "$log/81233.n17.ndjson" -o "$log/kept.html" --job 81233 || bad "from what r2-epilog keeps" "exit $?"
+says "from what r2-epilog keeps" "$log/kept.html" 'UTC: 3 processes on 3 hosts, '
+# what users may write into texts stays text
+mkdir "$log/hostile"
+jq -nc '{schema: "r2.event/1", ts: "2026-11-27T00:00:00Z", host: "<script>", job: {scheduler: "slurm", id: "\"><img src=x>"}, pid: 1, kind: "verdict", severity: "critical", code: "R2-L01",
+    text: "a&b <b>\u0001\u00e4</b>", evidence: ["</td></table><iframe>"]}' >"$log/hostile/x.ndjson"
+echo 'no event' >>"$log/hostile/x.ndjson"
+"$B/r2_report" "$log/hostile" -o "$log/hostile.html" || bad "hostile texts" "exit $?"
+alone "hostile texts" "$log/hostile.html"
+says "hostile texts: escaped" "$log/hostile.html" '&lt;script&gt;:a&amp;b &lt;b&gt;'
+says "hostile texts: a line that is no event is told of" "$log/hostile.html" '1 lines were no events'
+# refuses RC TEXT ARGUMENT...
+refuses() {
+    want=$1 text=$2
+    shift 2
+    "$B/r2_report" "$@" >"$log/said" 2>&1
+    got=$?
+    if [ $got = "$want" ] && [ "$(wc -l <"$log/said")" = 1 ] && grep -qF -e "r2_report: $text" "$log/said"; then ok "refuses $*"; else bad "r2_report $*" "exit $got: $(cat "$log/said")"; fi
+}
+mkdir "$log/nothing"
+refuses 1 "$log/nothing: there are no events in it" "$log/nothing" -o "$log/x.html"
+refuses 1 "$log/none: No such file or directory" "$log/none" -o "$log/x.html"
+refuses 1 "there is no event of job 5: nothing to report" "$log/copy/h0" --job 5 -o "$log/x.html"
+refuses 1 "$log/none/x.html: No such file or directory" "$log/hostile" -o "$log/none/x.html"
+if [ ! -e "$log/x.html" ]; then ok "no page where there is nothing to report"; else bad "no page" "there is one"; fi
+refuses 2 "which run directories, or files of events?" -o "$log/x.html"
+refuses 2 "-o FILE is needed" "$log/hostile"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,112 @@
+/*
+ * What happened to a job, from the events of its processes (docs/events.md): which NIC was lost
+ * when, who is blamed, what it cost. Pure but for memory; one thread.
+ */
+#ifndef R2_REPORT_STORY_H
+#define R2_REPORT_STORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define STORY_EVIDENCE 12
+
+enum story_kind {
+    STORY_OTHER, /* a kind that this version does not know */
+    STORY_FAULT,
+    STORY_SWITCH,
+    STORY_VERDICT,
+    STORY_FAILBACK,
+    STORY_DRAIN,
+    STORY_GIVEUP,
+    STORY_START,
+    STORY_STOP,
+    STORY_NEWS,
+    STORY_STALL,
+    STORY_CHECKPOINT,
+    STORY_KINDS
+};
+
+struct story_event {
+    enum story_kind kind;
+    uint64_t when, since; /* CLOCK_REALTIME, ns; since: of verdicts, else 0 */
+    uint64_t mono;
+    int64_t pid, stall_us, replayed, connections; /* the last three: -1, not known */
+    int64_t all, up;                              /* NICs of the process; -1: not known */
+    int confidence;
+    char host[64], job[96], nic[32], peer_host[64], peer_nic[32], code[16], blame[40], how[40];
+    char action[40], severity[12], revises[16], detail[24], text[300];
+    char *evidence[STORY_EVIDENCE]; /* owned */
+    int evidences;
+};
+
+/* A NIC that a process could not use, or that it drained. */
+enum story_why { STORY_LOST, STORY_PEERS, STORY_DRAINED, STORY_REHEARSED };
+struct story_span {
+    enum story_why why;
+    int64_t pid;
+    uint64_t from, to; /* ns */
+    bool open;         /* it had not come back at the end */
+    const struct story_event *began;
+};
+
+struct story_nic {
+    char host[64], device[32];
+    struct story_span *span;
+    int spans;
+    uint64_t sent, received; /* bytes, of processes whose statistics were there */
+    bool counted;            /* sent and received are known */
+};
+
+struct story_verdict {
+    const struct story_event *e; /* the first one that says so */
+    int said;                    /* by how many processes */
+    bool revised;                /* a later one took its place */
+};
+
+struct story_process {
+    const char *host;
+    int64_t pid, all; /* NICs; -1: not known */
+    uint64_t from, to;
+    bool stopped; /* its end is among the events; else `to` is the end of all events */
+};
+
+/* A host's part of the cost. */
+struct story_cost {
+    char host[64];
+    int processes, faults, giveups;
+    uint64_t stall_us, replayed; /* the longest; the sum */
+    double nic_s, lost_s; /* NICs times the time that its processes ran, and what was lost of it
+                             here; the other end of a fault is counted where the fault is */
+};
+
+struct story {
+    struct story_event *event; /* by time */
+    int events, room;
+    int wrong; /* lines that are no event */
+    uint64_t from, to;
+    struct story_nic *nic;
+    int nics;
+    struct story_verdict *verdict;
+    int verdicts;
+    struct story_process *process;
+    int processes;
+    struct story_cost *cost;
+    int costs;
+};
+
+/* Adds the event of @line, if it is of job @job (NULL: of any). -1: out of memory. */
+int story_line_add(struct story *s, const char *line, const char *job);
+/* Adds bytes to a NIC's; before story_tell or behind it. -1: out of memory. */
+int story_bytes_add(struct story *s, const char *host, const char *device, uint64_t sent,
+                    uint64_t received);
+/* Once all is added: order, spans, verdicts and costs. -1: out of memory. */
+int story_tell(struct story *s);
+void story_free(struct story *s);
+
+/* As much of @text as @out has room for; what is not ASCII as '?'. */
+void story_text_keep(char *out, size_t room, const char *text);
+/* "2026-11-27T00:25:09.322189433Z" to ns since 1970; 0: it is none. */
+uint64_t story_time(const char *text);
+
+#endif

@@ -315,6 +315,19 @@ static inline void mark_matched(struct ib_send *tx, uint64_t seq, unsigned n)
     }
 }
 
+/* Of the paths of each NIC pair the one that carries @m, which is not cut over several of them. */
+static __attribute__((noinline)) uint32_t one_each(struct ib_send *tx, const struct ib_smsg *m,
+                                                   uint32_t eligible)
+{
+    struct r2_plan_seen seen = {.now = ib_conn_now(tx->conn)};
+
+    for (int p = 0; p < tx->conn->npaths; p++) {
+        seen.posted[p] = tx->conn->path[p].count.bytes;
+        seen.done[p] = tx->conn->path[p].count.bytes_done;
+    }
+    return r2_plan_choose(&tx->plan, &tx->load, eligible, m->size, &seen);
+}
+
 /* What is cut, or has no path that is certain. */
 static __attribute__((noinline)) void stripe(struct ib_send *tx, struct ib_smsg *m)
 {
@@ -334,9 +347,11 @@ static __attribute__((noinline)) void stripe(struct ib_send *tx, struct ib_smsg 
 
         m->nparts = 0; /* of the message before */
         eligible = tx->plan.n == 1 ? ~0u : eligible_paths(tx, m);
-
-        r2_plan_stripe(&tx->plan, eligible ? eligible : ~0u, m->size,
-                       (uint32_t)tx->conn->cfg->stripe_min, max, &c);
+        eligible = eligible ? eligible : ~0u;
+        if (tx->plan.whole) {
+            eligible = one_each(tx, m, eligible);
+        }
+        r2_plan_stripe(&tx->plan, eligible, m->size, (uint32_t)tx->conn->cfg->stripe_min, max, &c);
     }
     m->nparts = c.nparts;
     for (unsigned k = 0; k < c.nparts; k++) {

@@ -85,6 +85,7 @@ struct ib_send {
     struct ibv_sge sge;
     struct ib_cts cts[R2_LEDGER_WINDOW]; /* private copies, whole and checked (P12) */
     struct ib_smsg msg[R2_LEDGER_WINDOW];
+    struct r2_plan_load load; /* where the plan is one of whole messages */
 };
 
 void ib_send_init(struct ib_send *tx, struct ib_conn *conn);

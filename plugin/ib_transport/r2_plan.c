@@ -23,29 +23,125 @@ static int rotate(struct r2_plan *plan, uint32_t eligible)
     return best;
 }
 
-/* Of the eligible paths of each NIC pair the one whose turn it is. */
-static uint32_t one_each(struct r2_plan *plan, uint32_t eligible)
+/* What a path's rate is taken over: so many messages, those before count half, and so on. */
+#define LATELY 8
+
+/* Bounds, so that a product of both fits: 1 MB/s, and what a window of messages can come to. */
+#define SLOW_SHIFT 16
+#define SLOW_MOST  (1ull << 26)
+#define OUT_MOST   (1ull << 36)
+
+/* An idle path that was slower than others is forgiven by this part with each message, so that it
+ * is tried again some time. */
+#define FORGIVEN 64
+
+/*
+ * What has become of each path since the last look. Time counts for those that had something under
+ * way then; none where nothing is under way now: the connection was idle for some of it.
+ */
+static void look(struct r2_plan_load *load, uint32_t size, const struct r2_plan_seen *seen)
 {
-    uint32_t chosen = 0, seen = 0;
+    uint64_t ns = seen->now - load->at;
+    int busy = 0;
+
+    for (int p = 0; p < R2_PLAN_PATHS; p++) {
+        busy |= seen->posted[p] != seen->done[p];
+    }
+    for (int p = 0; p < R2_PLAN_PATHS; p++) {
+        if (busy && load->path[p].out) {
+            load->path[p].busy += ns;
+            load->path[p].moved += seen->done[p] - load->path[p].done;
+        }
+        if (load->path[p].moved > (uint64_t)LATELY * size) {
+            load->path[p].busy /= 2;
+            load->path[p].moved /= 2;
+        }
+        load->path[p].done = seen->done[p];
+        load->path[p].out = seen->posted[p] - seen->done[p];
+    }
+    load->at = seen->now;
+}
+
+/* Of path @p, ns per 64 KiB; 0: unknown. */
+static uint64_t slowness(const struct r2_plan_load *load, int p)
+{
+    uint64_t slow;
+
+    if (load->path[p].moved == 0) {
+        return 0;
+    }
+    slow = (load->path[p].busy << SLOW_SHIFT) / load->path[p].moved;
+    return slow < 1 ? 1 : slow < SLOW_MOST ? slow : SLOW_MOST;
+}
+
+/* Of each path of the plan, until a message of @size bytes would be through: comparable with one
+ * another. A path of which nothing is known is as fast as the fastest. */
+static void costs(const struct r2_plan *plan, struct r2_plan_load *load, uint32_t size,
+                  uint64_t cost[R2_PLAN_PATHS])
+{
+    uint64_t slow[R2_PLAN_PATHS], least = SLOW_MOST;
 
     for (int i = 0; i < plan->n; i++) {
-        uint8_t member[R2_PLAN_PATHS];
-        unsigned count = 0;
+        int p = plan->path[i];
 
-        if (seen >> plan->pair[i] & 1) {
-            continue;
+        slow[p] = slowness(load, p);
+        least = slow[p] && slow[p] < least ? slow[p] : least;
+    }
+    for (int i = 0; i < plan->n; i++) {
+        int p = plan->path[i];
+        uint64_t out = load->path[p].out < OUT_MOST ? load->path[p].out : OUT_MOST;
+
+        if (out == 0 && slow[p] > least) {
+            load->path[p].busy -= load->path[p].busy / FORGIVEN;
         }
-        seen |= 1u << plan->pair[i];
-        for (int k = i; k < plan->n; k++) {
-            if (plan->pair[k] == plan->pair[i] && (eligible & (1u << plan->path[k]))) {
-                member[count++] = plan->path[k];
-            }
-        }
-        if (count) {
-            chosen |= 1u << member[plan->turn % count];
+        cost[p] = (out + size) * (slow[p] ? slow[p] : least);
+    }
+}
+
+/* Of the eligible paths of NIC pair @pair the one that costs least, of several the next one after
+ * the last in the plan's order; the last one where it will do and something is under way. -1: none
+ * is eligible. */
+static int cheapest(const struct r2_plan *plan, const struct r2_plan_load *load, uint32_t eligible,
+                    int pair, const uint64_t cost[R2_PLAN_PATHS])
+{
+    int last = load->last[pair], from = 0, best = -1, keeps = 0, out = 0;
+
+    while (from < plan->n && plan->path[from] != last) {
+        from++;
+    }
+    for (int k = 1; k <= plan->n; k++) {
+        int i = (from + k) % plan->n, p = plan->path[i];
+
+        if (plan->pair[i] == pair && (eligible >> p & 1)) {
+            keeps |= p == last;
+            out |= load->path[p].out != 0;
+            best = best < 0 || cost[p] < cost[best] ? p : best;
         }
     }
-    plan->turn++;
+    return keeps && out && cost[last] <= R2_PLAN_STAY * cost[best] ? last : best;
+}
+
+uint32_t r2_plan_choose(const struct r2_plan *plan, struct r2_plan_load *load, uint32_t eligible,
+                        uint32_t size, const struct r2_plan_seen *seen)
+{
+    uint64_t cost[R2_PLAN_PATHS];
+    uint32_t chosen = 0, pairs = 0;
+
+    look(load, size, seen);
+    costs(plan, load, size, cost);
+    for (int i = 0; i < plan->n; i++) {
+        pairs |= 1u << plan->pair[i];
+    }
+    for (; pairs; pairs &= pairs - 1) {
+        int pair = __builtin_ctz(pairs);
+        int p = cheapest(plan, load, eligible, pair, cost);
+
+        if (p >= 0) {
+            load->last[pair] = (uint8_t)p;
+            load->path[p].out += size; /* its time counts from now on */
+            chosen |= 1u << p;
+        }
+    }
     return chosen;
 }
 
@@ -80,9 +176,6 @@ void r2_plan_stripe(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint
     if (plan->n == 1) { /* the healthy connection */
         add_range(stripe, plan->path[0], 0, size, max_part);
         return;
-    }
-    if (plan->whole) {
-        eligible = one_each(plan, eligible);
     }
     for (int i = 0; i < plan->n; i++) {
         if (eligible & (1u << plan->path[i])) {

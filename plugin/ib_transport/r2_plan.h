@@ -11,6 +11,7 @@
 
 #define R2_PLAN_PATHS   8
 #define R2_STRIPE_ALIGN 128 /* LL128 lines must not be split */
+#define R2_PLAN_STAY    3
 
 struct r2_plan {
     uint8_t n; /* paths in use */
@@ -19,9 +20,38 @@ struct r2_plan {
     int64_t credit[R2_PLAN_PATHS];  /* smooth weighted rotation of uncut messages */
     uint8_t
         pair[R2_PLAN_PATHS]; /* with @whole: number of the path's NIC pair, below R2_PLAN_PATHS */
-    uint8_t whole;           /* of each NIC pair one path per message, in turn */
-    uint32_t turn;
+    uint8_t whole;           /* of each NIC pair one path per message: r2_plan_choose() */
 };
+
+/*
+ * What the queue pairs of a plan with @whole carry, as one connection's own messages show it.
+ * Zeroed: nothing is known.
+ */
+struct r2_plan_load {
+    uint64_t at; /* ns: of the last look */
+    struct {
+        uint64_t done;  /* bytes accounted for at the last look ... */
+        uint64_t out;   /* ... and under way */
+        uint64_t busy;  /* ns with bytes under way, lately ... */
+        uint64_t moved; /* ... and bytes accounted for meanwhile */
+    } path[R2_PLAN_PATHS];
+    uint8_t last[R2_PLAN_PATHS]; /* of each NIC pair: the path that was chosen last */
+};
+
+/* What is there to see of the paths when a message is to go. */
+struct r2_plan_seen {
+    uint64_t now;                                        /* ns */
+    uint64_t posted[R2_PLAN_PATHS], done[R2_PLAN_PATHS]; /* bytes since ever: differences count */
+};
+
+/*
+ * For a plan with @whole: of the paths of @eligible, of each NIC pair the one over which a message
+ * of @size bytes is through first, as far as can be told: bytes under way there and its own, at the
+ * rate of late. The one that was chosen last keeps the turn while it takes at most
+ * R2_PLAN_STAY times as long (docs/balance.md says why).
+ */
+uint32_t r2_plan_choose(const struct r2_plan *plan, struct r2_plan_load *load, uint32_t eligible,
+                        uint32_t size, const struct r2_plan_seen *seen);
 
 struct r2_stripe {
     uint8_t nparts;
@@ -32,10 +62,10 @@ struct r2_stripe {
 
 /*
  * Cuts @size bytes over the paths of @plan that are in @eligible (bit per path; at least one plan
- * path must be eligible). With @whole, only one path of each NIC pair takes part in a message, the
- * next one of those that are eligible each time. Below @stripe_min a message is one part, its path
- * rotated by weight. No part exceeds @max_part (>= 128 and size <= 16 * max_part). Every cut is at
- * a multiple of 128 bytes; parts are never empty, except the one part of an empty message.
+ * path must be eligible). With @whole, @eligible is what r2_plan_choose() left of it. Below
+ * @stripe_min a message is one part, its path rotated by weight. No part exceeds @max_part (>= 128
+ * and size <= 16 * max_part). Every cut is at a multiple of 128 bytes; parts are never empty,
+ * except the one part of an empty message.
  */
 void r2_plan_stripe(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_t stripe_min,
                     uint32_t max_part, struct r2_stripe *stripe);

@@ -13,18 +13,18 @@
 
 #include "tests/bench/bench.h"
 
-#define HOSTS     DUO_ENDS
-#define LEAF      8
-#define SPINES    8
-#define RATE      50000000ull /* bytes/s of a NIC, and of each uplink */
-#define SIZE      16384u
-#define WINDOW    BENCH_WINDOW
-#define MESSAGES  64 /* of an operation, per hop */
-#define STEP_NS   40000
-#define SETTLE    (1000 * DUO_MS)
-#define MEASURED  (2000 * DUO_MS)
-#define HANG      (1500 * DUO_MS) /* with which a pass ends */
-#define MAX_RINGS 4
+#define HOSTS      DUO_ENDS
+#define LEAF       8
+#define SPINES     8
+#define RATE       50000000ull /* bytes/s of a NIC, and of each uplink */
+#define SIZE       16384u
+#define WINDOW     BENCH_WINDOW
+#define MESSAGES   64    /* of an operation, per hop */
+#define STEP_LEAST 30000 /* ns between two looks of a host: the run says, up to twice as many */
+#define SETTLE     (1000 * DUO_MS)
+#define MEASURED   (1000 * DUO_MS)
+#define HANG       (1500 * DUO_MS) /* with which a pass ends */
+#define MAX_RINGS  4
 
 /* From a host of a ring to the next one. */
 struct hop {
@@ -37,6 +37,7 @@ struct hop {
 struct rings {
     struct duo d;
     int n;
+    uint64_t step;                    /* ns */
     int order[HOSTS];                 /* the hosts around the rings */
     struct hop hop[MAX_RINGS][HOSTS]; /* [i]: from order[i] to the next */
 };
@@ -108,6 +109,7 @@ static void rings_open(struct rings *r, const struct load *l, const struct setti
     desc.leaf = LEAF;
     memset(r, 0, sizeof(*r));
     r->n = l->rings;
+    r->step = STEP_LEAST + seed % 8 * STEP_LEAST / 8;
     order_make(r, seed);
     duo_create_on(&r->d, &desc, &cfg);
     for (int ring = 0; ring < r->n; ring++) {
@@ -202,7 +204,7 @@ static void turn(struct rings *r)
             transmit(to, from, limit);
         }
     }
-    duo_run(&r->d, STEP_NS);
+    duo_run(&r->d, r->step);
 }
 
 static uint64_t received(const struct rings *r)
@@ -267,11 +269,49 @@ static void run(const struct load *l, const struct setting *s, unsigned seed, st
     rings_close(&r);
 }
 
+struct spread {
+    double middle, least, most;
+};
+
+/* Sorts @v, of a link's rate. */
+static struct spread spread_of(double *v, unsigned n)
+{
+    struct spread s;
+
+    s.middle = median(v, n);
+    s.least = v[0];
+    s.most = v[n - 1];
+    return s;
+}
+
+/* What NICs alone carry: nothing is lost there. */
+static struct spread alone(const struct load *l, unsigned seeds)
+{
+    static const struct setting none = {.ways = "8", .free = 1};
+    static double rate[BENCH_RINGS_SEEDS];
+    static struct rings r;
+
+    for (unsigned i = 0; i < seeds; i++) {
+        rings_open(&r, l, &none, i);
+        (void)pass(&r, SETTLE);
+        rate[i] = pass(&r, MEASURED) / RATE;
+        rings_close(&r);
+    }
+    return spread_of(rate, seeds);
+}
+
+static void put(const char *name, const struct spread *s)
+{
+    printf(" \"%s\": %.4f, \"%s_least\": %.4f, \"%s_most\": %.4f,", name, s->middle, name, s->least,
+           name, s->most);
+}
+
 /* Figures are of a link's rate, @nics what NICs alone carry. */
-static void row(const struct load *l, const struct setting *s, unsigned seeds, double nics)
+static void row(const struct load *l, const struct setting *s, unsigned seeds,
+                const struct spread *nics)
 {
     static double before[BENCH_RINGS_SEEDS], after[BENCH_RINGS_SEEDS], ratio[BENCH_RINGS_SEEDS];
-    double healthy, lost, part;
+    struct spread healthy, lost;
 
     for (unsigned i = 0; i < seeds; i++) {
         struct figures f;
@@ -281,33 +321,30 @@ static void row(const struct load *l, const struct setting *s, unsigned seeds, d
         after[i] = f.after / RATE;
         ratio[i] = f.after / f.before;
     }
-    healthy = median(before, seeds);
-    lost = median(after, seeds);
-    part = median(ratio, seeds);
-    printf("{\"rings\": %d, \"qps\": %d, \"ways\": \"%s\", \"seeds\": %u, \"nics\": %.4f,",
-           l->rings, l->qps, s->ways, seeds, nics / RATE);
-    printf(" \"healthy\": %.4f, \"healthy_least\": %.4f, \"healthy_most\": %.4f,", healthy,
-           before[0], before[seeds - 1]);
-    printf(" \"lost\": %.4f, \"lost_least\": %.4f, \"lost_most\": %.4f, \"ratio\": %.4f}", lost,
-           after[0], after[seeds - 1], part);
+    healthy = spread_of(before, seeds);
+    lost = spread_of(after, seeds);
+    printf("{\"rings\": %d, \"qps\": %d, \"ways\": \"%s\", \"seeds\": %u,", l->rings, l->qps,
+           s->ways, seeds);
+    put("nics", nics);
+    put("healthy", &healthy);
+    put("lost", &lost);
+    printf(" \"ratio\": %.4f}", median(ratio, seeds));
 }
 
 int bench_rings_run(unsigned seeds)
 {
-    static const struct load load[] = {{2, 1}, {4, 1}, {2, 2}, {2, 4}};
-    static const struct setting none = {.ways = "8", .free = 1},
-                                setting[] = {{.ways = "8"}, {.ways = "off"}};
+    static const struct load load[] = {{2, 1}, {4, 1}, {2, 2}, {1, 4}, {2, 4}, {1, 8}};
+    static const struct setting setting[] = {{.ways = "8"}, {.ways = "off"}};
     const char *sep = "";
 
     printf("{\"hosts\": %d, \"leaves\": %d, \"uplinks\": %d, \"rate\": %llu, \"rows\": [", HOSTS,
            HOSTS / LEAF, SPINES, RATE);
     for (unsigned i = 0; i < sizeof(load) / sizeof(load[0]); i++) {
-        struct figures f;
+        struct spread nics = alone(&load[i], seeds);
 
-        run(&load[i], &none, 0, &f);
         for (unsigned k = 0; k < sizeof(setting) / sizeof(setting[0]); k++, sep = ",") {
             printf("%s\n  ", sep);
-            row(&load[i], &setting[k], seeds, f.before);
+            row(&load[i], &setting[k], seeds, &nics);
             fflush(stdout);
         }
     }

@@ -1,7 +1,6 @@
 /* NCCL_IB_QPS_PER_CONNECTION, NCCL_IB_SPLIT_DATA_ON_QPS: several queue pairs over a NIC pair. */
 #include "tests/unit/drain_rig.h"
 
-#include "plugin/ib_transport/r2_plan.h"
 #include "service/r2_setup.h"
 
 #define QPS4  "NCCL_IB_QPS_PER_CONNECTION=4"
@@ -42,43 +41,6 @@ START_TEST(every_pair_first_then_more_for_the_primary)
             of[s[k]]++;
         }
         ck_assert_msg(memcmp(of, row[i].of_pair, sizeof(of)) == 0, "row %u", i);
-    }
-}
-END_TEST
-
-/* Three paths over pair 0, one over pair 1; whole messages, in turn; large ones cut over the pairs,
- * half and half. */
-START_TEST(whole_messages_take_turns)
-{
-    struct r2_plan plan = {
-        .n = 4, .path = {0, 1, 2, 5}, .weight = {1, 1, 1, 1}, .pair = {0, 0, 0, 5}, .whole = 1};
-    int of[8] = {0};
-    struct r2_stripe c;
-
-    for (int i = 0; i < 600; i++) {
-        r2_plan_stripe(&plan, ~0u, 1 << 20, 65536, 1u << 30, &c);
-        ck_assert_int_eq(c.nparts, 2);
-        ck_assert_uint_eq(c.len[0], 1 << 19);
-        ck_assert_uint_eq(c.len[1], 1 << 19);
-        of[c.path[0]]++;
-        of[c.path[1]]++;
-    }
-    ck_assert(of[0] == 200 && of[1] == 200 && of[2] == 200 && of[5] == 600);
-    memset(of, 0, sizeof(of));
-    for (int i = 0; i < 600; i++) {
-        r2_plan_stripe(&plan, ~0u, 100, 65536, 1u << 30, &c);
-        ck_assert_int_eq(c.nparts, 1);
-        of[c.path[0]]++;
-    }
-    ck_assert_int_eq(of[5], 300);
-    for (int i = 0; i < 3; i++) {
-        ck_assert_msg(abs(of[i] - 100) <= 3, "path %d has %d", i, of[i]);
-    }
-    for (int i = 0; i < 60;
-         i++) { /* a path that cannot take the buffer is passed over, and so is a pair */
-        r2_plan_stripe(&plan, i & 1 ? 5 : 2, 1 << 20, 65536, 1u << 30, &c);
-        ck_assert_int_eq(c.nparts, 1);
-        ck_assert(i & 1 ? c.path[0] == 0 || c.path[0] == 2 : c.path[0] == 1);
     }
 }
 END_TEST
@@ -377,7 +339,6 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, every_pair_first_then_more_for_the_primary);
-    tcase_add_test(t, whole_messages_take_turns);
     tcase_add_test(t, whole_messages_go_over_the_primarys_queue_pairs_in_turn);
     tcase_add_test(t, split_messages_go_over_all_of_them);
     tcase_add_loop_test(t, a_buffer_that_the_primary_refused, 0, 2);

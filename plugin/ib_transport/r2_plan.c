@@ -48,6 +48,9 @@ static void look(struct r2_plan_load *load, uint32_t size, const struct r2_plan_
         busy |= seen->posted[p] != seen->done[p];
     }
     for (int p = 0; p < R2_PLAN_PATHS; p++) {
+        if (seen->done[p] < load->path[p].done) { /* another incarnation: it counts anew */
+            load->path[p].busy = load->path[p].moved = load->path[p].out = 0;
+        }
         if (busy && load->path[p].out) {
             load->path[p].busy += ns;
             load->path[p].moved += seen->done[p] - load->path[p].done;

@@ -270,6 +270,33 @@ START_TEST(standstill_takes_no_window)
 }
 END_TEST
 
+/* A path that has returned counts its bytes from 0: nothing is known of it, which is not that it is
+ * fast. */
+START_TEST(returned_path_is_a_new_one)
+{
+    struct world w;
+
+    world_make(&w, 2);
+    world_stream(&w, 400);
+    ck_assert_uint_gt(w.load.path[1].out + w.load.path[0].out, 0);
+    for (int p = 0; p < 2; p++) {
+        w.load.path[p].out = SIZE; /* as it was seen last */
+    }
+    for (unsigned k = 0; k < w.n_out;) {
+        if (w.out[k].path == 1) {
+            w.out[k] = w.out[--w.n_out];
+        } else {
+            k++;
+        }
+    }
+    w.seen.posted[1] = w.seen.done[1] = 0;
+    w.free_at[1] = w.seen.now;
+    world_stream(&w, 60);
+    ck_assert_uint_gt(w.carried[0], 20);
+    ck_assert_uint_gt(w.carried[1], 20);
+}
+END_TEST
+
 /* Both have stood for a day, and the one has 64 times as much under way. */
 START_TEST(large_numbers_do_not_run_over)
 {
@@ -298,6 +325,7 @@ static void add(TCase *t)
     tcase_add_test(t, way_that_is_free_again_is_found);
     tcase_add_test(t, pauses_do_not_count);
     tcase_add_test(t, standstill_takes_no_window);
+    tcase_add_test(t, returned_path_is_a_new_one);
     tcase_add_test(t, large_numbers_do_not_run_over);
 }
 

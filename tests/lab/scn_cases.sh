@@ -240,7 +240,12 @@ process() {
     fi
     job_end
 }
+# Not before RC has given up at both peers: what a verdict finds of a host that comes back meanwhile may be nothing.
 thawed() {
+    why="a peer's queue pairs do not fail"
+    for h in 0 2; do
+        says 60 0 'NET/R2 : .* UP -> DOWN: completion status 12' "$run.r$h" || return 1
+    done
     why="not all connections carry messages again"
     lab fault thaw h1 >>"$run.f" 2>&1 && goes_on "$@"
 }

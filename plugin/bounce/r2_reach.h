@@ -31,9 +31,9 @@ void r2_reach_destroy(struct r2_reach *r);
 /*
  * For ib_mr_cache_reaches_set(), @arg is the struct r2_reach: 0 when NIC @nic reaches the memory of
  * @mr, which it has registered as @m, or when that cannot be tested; else EIO, with one line of log
- * per NIC and GPU. From any thread of NCCL's, no gate held. Blocks in drivers as a registration
- * does, and then for at most R2_REACH_NS for each of three answers, twice where they are bad; only
- * for the first memory of a GPU, or while the NIC has not answered for the last one.
+ * per NIC and GPU. From threads of several NICs at once, no gate held. Blocks in drivers as a
+ * registration does, and then for at most R2_REACH_NS for each of three answers, twice where they
+ * are bad; only for the first memory of a GPU, or while the NIC has not answered for the last one.
  */
 #define R2_REACH_NS (200 * 1000000ull)
 int r2_reach_check(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m);

@@ -48,8 +48,8 @@ uint64_t ib_mr_cache_destroy(struct ib_mr_cache *cache, uint64_t limit_ns);
 
 /*
  * @reaches is asked of memory of a GPU that NIC @nic has just registered, as @m: 0 to use it;
- * errno: the registration is taken back, as if the NIC had refused it. From the thread that
- * registers; may block as long as a registration may. Before the first ib_mr_get().
+ * errno: the registration is taken back, as if the NIC had refused it. From threads of several NICs
+ * at once; may block as long as a registration may. Before the first ib_mr_get().
  */
 void ib_mr_cache_reaches_set(struct ib_mr_cache *cache,
                              int (*reaches)(void *arg, int nic, const struct ib_mr *mr,

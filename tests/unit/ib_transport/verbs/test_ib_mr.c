@@ -140,11 +140,11 @@ START_TEST(what_is_released_may_be_other_memory)
 }
 END_TEST
 
-static int reaches_asked;
+static atomic_int reaches_asked; /* bit per NIC: each NIC's thread asks */
 
-static int reaches_none(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m)
+static int reaches_all(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m)
 {
-    reaches_asked |= 1 << nic;
+    atomic_fetch_or(&reaches_asked, 1 << nic);
     return 0;
 }
 
@@ -157,8 +157,8 @@ START_TEST(last_resort_copies_memory_of_a_gpu)
 
     begin();
     nics.nic[2].last = true;
-    reaches_asked = 0;
-    ib_mr_cache_reaches_set(cache, reaches_none, NULL);
+    atomic_store(&reaches_asked, 0);
+    ib_mr_cache_reaches_set(cache, reaches_all, NULL);
     h = host(0, PAGE, ALL);
     ck_assert_uint_ne(ib_mr_lkey(h, 2), 0);
     ck_assert_int_eq(fake_dev[2].last_access & IB_ACCESS_GPU, 0);
@@ -171,7 +171,7 @@ START_TEST(last_resort_copies_memory_of_a_gpu)
         ck_assert_uint_ne(ib_mr_lkey(c, 2), 0);
         ck_assert_int_ne(fake_dev[2].last_access & IB_ACCESS_GPU, 0);
         ck_assert_int_eq(fake_dev[1].last_access & IB_ACCESS_GPU, 0);
-        ck_assert_int_eq(reaches_asked & 1 << 2, 0);
+        ck_assert_int_eq(atomic_load(&reaches_asked) & 1 << 2, 0);
         ib_mr_put(cache, c);
         if (fd >= 0) {
             close(fd);

@@ -319,7 +319,7 @@ static inline void mark_matched(struct ib_send *tx, uint64_t seq, unsigned n)
 static __attribute__((noinline)) uint32_t one_each(struct ib_send *tx, const struct ib_smsg *m,
                                                    uint32_t eligible)
 {
-    struct r2_plan_seen seen = {.now = ib_conn_now(tx->conn)};
+    struct r2_plan_seen seen = {.now = ib_conn_now(tx->conn), .n = tx->conn->npaths};
 
     for (int p = 0; p < tx->conn->npaths; p++) {
         seen.posted[p] = tx->conn->path[p].count.bytes;

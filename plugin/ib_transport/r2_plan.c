@@ -44,10 +44,10 @@ static void look(struct r2_plan_load *load, uint32_t size, const struct r2_plan_
     uint64_t ns = seen->now - load->at;
     int busy = 0;
 
-    for (int p = 0; p < R2_PLAN_PATHS; p++) {
+    for (int p = 0; p < seen->n; p++) {
         busy |= seen->posted[p] != seen->done[p];
     }
-    for (int p = 0; p < R2_PLAN_PATHS; p++) {
+    for (int p = 0; p < seen->n; p++) {
         if (seen->done[p] < load->path[p].done) { /* another incarnation: it counts anew */
             load->path[p].busy = load->path[p].moved = load->path[p].out = 0;
         }
@@ -112,9 +112,11 @@ static int cheapest(const struct r2_plan *plan, const struct r2_plan_load *load,
     while (from < plan->n && plan->path[from] != last) {
         from++;
     }
-    for (int k = 1; k <= plan->n; k++) {
-        int i = (from + k) % plan->n, p = plan->path[i];
+    for (int k = 1, i = from; k <= plan->n; k++) {
+        int p;
 
+        i = i + 1 < plan->n ? i + 1 : 0;
+        p = plan->path[i];
         if (plan->pair[i] == pair && (eligible >> p & 1)) {
             keeps |= p == last;
             out |= load->path[p].out != 0;

@@ -41,6 +41,7 @@ struct r2_plan_load {
 /* What is there to see of the paths when a message is to go. */
 struct r2_plan_seen {
     uint64_t now;                                        /* ns */
+    int n;                                               /* paths: those of the plan are below */
     uint64_t posted[R2_PLAN_PATHS], done[R2_PLAN_PATHS]; /* bytes since ever: differences count */
 };
 

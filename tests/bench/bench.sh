@@ -213,10 +213,13 @@ section() {
             return
         fi
         for nics in 1 8; do
+            several='{}'
+            [ $nics = 8 ] || several=$(printf '{"send_2_queue_pairs": %s, "send_8_queue_pairs": %s}' \
+                "$(per_item send traffic-2-qps 1)" "$(per_item send traffic-8-qps 1)")
             jq -n --argjson nics $nics --argjson s "$(per_item send traffic $nics)" --argjson r "$(per_item recv traffic $nics)" \
                 --argjson si "$(per_item send idle-send $nics)" --argjson ri "$(per_item recv idle-recv $nics)" \
-                --argjson none "$(per_item send no-receive $nics)" \
-                '{nics: $nics, bytes: 131072, send: $s, recv: $r, idle_send_test: $si, idle_recv_test: $ri, no_receive: $none}'
+                --argjson none "$(per_item send no-receive $nics)" --argjson several "$several" \
+                '{nics: $nics, bytes: 131072, send: $s, recv: $r, idle_send_test: $si, idle_recv_test: $ri, no_receive: $none} + $several'
         done >"$T/rows"
         jq -s . "$T/rows"
         ;;

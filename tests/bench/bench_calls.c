@@ -57,15 +57,18 @@ static void stream(struct bench_flow *f, unsigned n)
 
 int bench_calls_run(const char *what, unsigned n, int nics)
 {
+    const char *qps = strcmp(what, "traffic-2-qps") == 0   ? "2"
+                      : strcmp(what, "traffic-8-qps") == 0 ? "8"
+                                                           : "1";
     struct r2_config cfg;
     struct bench_flow f;
     struct duo d;
 
-    bench_config(&cfg, NULL);
+    bench_config(&cfg, "NCCL_IB_QPS_PER_CONNECTION", qps, NULL);
     duo_create(&d, nics, LINK_RATE, &cfg);
     bench_flow_open(&f, &d, 0, SIZE);
     f.step_ns = 5000;
-    if (strcmp(what, "traffic") == 0) {
+    if (strcmp(what, "traffic") == 0 || qps[0] != '1') {
         f.step_ns = STEP_NS;
         stream(&f, n);
     } else if (strcmp(what, "no-receive") == 0) {

@@ -85,6 +85,6 @@ int main(int argc, char **argv)
     }
     fprintf(
         stderr,
-        "usage: bench_inproc cost | memory | fill | cut | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | gossip [SEEDS] | hour | rings [SEEDS] | calls traffic|idle-send|idle-recv|no-receive N NICS\n");
+        "usage: bench_inproc cost | memory | fill | cut | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | gossip [SEEDS] | hour | rings [SEEDS] | calls traffic|traffic-2-qps|traffic-8-qps|idle-send|idle-recv|no-receive N NICS\n");
     return 2;
 }

@@ -28,6 +28,7 @@ static void world_make(struct world *w, int paths)
     memset(w, 0, sizeof(*w));
     w->plan.whole = 1;
     w->plan.n = (uint8_t)paths;
+    w->seen.n = paths;
     w->seen.now = 1000000000;
     for (int p = 0; p < paths; p++) {
         w->plan.path[p] = (uint8_t)p;
@@ -95,7 +96,7 @@ START_TEST(of_each_pair_one)
     struct r2_plan plan = {
         .n = 4, .path = {0, 1, 2, 5}, .weight = {1, 1, 1, 1}, .pair = {0, 0, 0, 5}, .whole = 1};
     struct r2_plan_load load = {0};
-    struct r2_plan_seen seen = {0};
+    struct r2_plan_seen seen = {.n = R2_PLAN_PATHS};
     struct r2_stripe c;
     int of[R2_PLAN_PATHS] = {0};
 
@@ -126,7 +127,7 @@ START_TEST(pairs_take_small_messages_by_weight)
     struct r2_plan plan = {
         .n = 4, .path = {0, 1, 2, 5}, .weight = {1, 1, 1, 1}, .pair = {0, 0, 0, 5}, .whole = 1};
     struct r2_plan_load load = {0};
-    struct r2_plan_seen seen = {0};
+    struct r2_plan_seen seen = {.n = R2_PLAN_PATHS};
     struct r2_stripe c;
     int second = 0;
 

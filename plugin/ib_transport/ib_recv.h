@@ -6,7 +6,8 @@
  * ib_quarantine.c what holds a done back.
  *
  * All functions are called with the connection's gate held and never block. The data path takes no
- * lock, allocates nothing, makes no system call and logs nothing on success.
+ * lock, allocates nothing, makes no system call and logs nothing on success; but the first post
+ * behind a rest of the whole process writes to the service thread's eventfd (ib_conn_stir()).
  */
 #ifndef IB_RECV_H
 #define IB_RECV_H

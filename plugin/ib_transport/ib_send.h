@@ -7,7 +7,8 @@
  * is done when an incarnation of a path is over.
  *
  * All functions are called with the connection's gate held and never block. The data path takes no
- * lock, allocates nothing, makes no system call and logs nothing on success.
+ * lock, allocates nothing, makes no system call and logs nothing on success; but the first post
+ * behind a rest of the whole process writes to the service thread's eventfd (ib_conn_stir()).
  */
 #ifndef IB_SEND_H
 #define IB_SEND_H

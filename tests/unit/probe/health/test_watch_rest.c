@@ -134,8 +134,10 @@ static void *owner(void *arg)
     struct r2_comm *c = arg;
 
     for (unsigned i = 0; i < ROUNDS; i++) {
-        while (atomic_load(&taken) != i) {
-            sched_yield();
+        for (unsigned n = 1; atomic_load(&taken) != i; n++) { /* near to when it is taken */
+            if (n % 256 == 0) {
+                sched_yield();
+            }
         }
         r2_comm_wake(c);
     }
@@ -158,6 +160,10 @@ START_TEST(no_wake_is_lost)
     while (atomic_load(&taken) < ROUNDS) {
         unsigned before = atomic_load(&wakes);
 
+        for (unsigned n = atomic_load(&taken) % 512; n > 0; n--) { /* so that the owner's push meets
+                                                                      each point of this loop */
+            atomic_signal_fence(memory_order_seq_cst);
+        }
         r2_comms_turn(inst);
         if (r2_comms_awake(inst)) {
             ck_assert_ptr_eq(r2_comms_awake(inst), c);

@@ -1,6 +1,7 @@
 #include "ib_fence.h"
 
 #include <errno.h>
+#include <stdbool.h>
 
 #include "base/r2_log.h"
 #include "base/r2_rules.h"
@@ -22,8 +23,9 @@ const char *ib_fence_stage_name(enum ib_fence_stage s)
     return (unsigned)s < IB_FENCE_STAGES ? stage_names[s] : "?";
 }
 
-/* The only writer of the stage; a path that returns has a new fence. Row: from. */
-static void fence_move(struct ib_fence *f, enum ib_fence_stage to)
+/* The only writer of the stage; a path that returns has a new fence. Row: from. Refused: whoever
+ * calls changes nothing else, either. */
+static bool fence_move(struct ib_fence *f, enum ib_fence_stage to)
 {
     static const unsigned char legal[IB_FENCE_STAGES][IB_FENCE_STAGES] = {
         [IB_FENCE_IDLE] = {[IB_FENCE_ERROR] = 1, [IB_FENCE_HARD] = 1},
@@ -35,9 +37,10 @@ static void fence_move(struct ib_fence *f, enum ib_fence_stage to)
     if (!legal[f->stage][to]) {
         R2_WARN("fence of path %u cannot go from %s to %s", f->path ? f->path->index : 0,
                 stage_names[f->stage], stage_names[to]);
-        return;
+        return false;
     }
     f->stage = to;
+    return true;
 }
 
 static void job_run(struct ib_job *job)
@@ -85,8 +88,10 @@ static void submit(struct ib_fence *f, struct ib_workers *w, uint64_t ask_at)
 
 void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent)
 {
+    if (!fence_move(f, IB_FENCE_ERROR)) {
+        return; /* its job may be with the worker, and reads what follows */
+    }
     f->job.urgent = urgent;
-    fence_move(f, IB_FENCE_ERROR);
     f->path->marker.out = f->path->marker.by_nic = f->path->marker.posted = 0;
     f->idle = f->path->sq.used == 0 && !f->path->failed;
     f->refused = f->queried = f->again = f->flushed = 0;
@@ -99,18 +104,21 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
 
 void ib_fence_without(struct ib_fence *f)
 {
-    f->path->open = 0;
-    fence_move(f, IB_FENCE_HARD);
+    if (fence_move(f, IB_FENCE_HARD)) {
+        f->path->open = 0;
+    }
 }
 
 /* The incarnation is closed: from here no completion of it enters the ledger (P16.5). */
 static void close_incarnation(struct ib_fence *f, enum ib_fence_stage stage, uint64_t now)
 {
+    if (!fence_move(f, stage)) {
+        return;
+    }
     if (r2_rule(R2_RULE_CLOSE_INCARNATION)) {
         f->path->open = 0;
     }
     f->path->closed_at = now;
-    fence_move(f, stage);
 }
 
 static void close_soft(struct ib_fence *f, uint64_t now)

@@ -1,10 +1,12 @@
-/* Moves of a connection's close, of a TCP channel, and of a NIC pair's parts, which no run makes:
- * refused, and said. The legal ones are all there is. */
+/* Moves of a connection's close, of a fence, of a TCP channel, and of a NIC pair's parts, which no
+ * run makes: refused, and said. The legal ones are all there is. */
 #include "tests/unit/suite.h"
 
 #include <string.h>
 
 #include "plugin/base/r2_log.h"
+#include "plugin/ib_transport/ib_fence.h"
+#include "plugin/ib_transport/ib_fence_proof.h"
 #include "plugin/oob/tcp/oob_tcp.h"
 #include "plugin/probe/health/r2_pair_int.h"
 #include "plugin/service/r2_close.h"
@@ -46,6 +48,31 @@ START_TEST(a_close_goes_one_way)
     ck_assert_int_eq(warns, refused);
     ck_assert_str_eq(last, "NET/R2 : send 7 close cannot go from destroyed to destroyed");
     ck_assert_str_eq(r2_close_name(R2_CLOSE_COUNT), "?");
+}
+END_TEST
+
+/* A fence that is refused leaves its path, and what its job reads, as they were. */
+START_TEST(a_fence_begins_once)
+{
+    static const enum ib_fence_stage begun[] = {IB_FENCE_ERROR, IB_FENCE_SOFT, IB_FENCE_HARD};
+    static struct ib_path path;
+
+    for (int i = 0; i < 3; i++) {
+        struct ib_fence f = {.path = &path, .stage = begun[i], .erred_at = 7};
+
+        path = (struct ib_path){.index = 3, .open = 1, .marker.posted = IB_MARK_BOTH};
+        ib_fence_begin(&f, NULL, 9, 1);
+        ck_assert_int_eq(f.stage, begun[i]);
+        ck_assert_uint_eq(path.marker.posted, IB_MARK_BOTH);
+        ck_assert_uint_eq(f.erred_at, 7);
+        ck_assert_int_eq(f.job.urgent, 0);
+        ib_fence_without(&f);
+        ck_assert_int_eq(f.stage, IB_FENCE_HARD);
+        ck_assert_int_eq(path.open, begun[i] == IB_FENCE_HARD);
+    }
+    r2_log_flush();
+    ck_assert_int_eq(warns, 4);
+    ck_assert_str_eq(last, "NET/R2 : fence of path 3 cannot go from hard to hard");
 }
 END_TEST
 
@@ -132,6 +159,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_probe_becomes_evidence_step_by_step);
     tcase_add_test(t, a_probation_asks_what_it_has_tried);
     tcase_add_test(t, a_close_goes_one_way);
+    tcase_add_test(t, a_fence_begins_once);
     tcase_add_test(t, a_channel_goes_one_way);
 }
 

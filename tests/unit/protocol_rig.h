@@ -4,9 +4,7 @@
 #define TEST_PROTOCOL_RIG_H
 
 #include "tests/support/proto_rig.h"
-
-#include <check.h>
-#include <stdlib.h>
+#include "tests/unit/suite.h"
 
 static struct rig *rig;
 static uint64_t out[256], in[256];

@@ -217,15 +217,8 @@ START_TEST(connect_to_a_closed_listener)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-    Suite *s = suite_create("protocol: set-up");
-    TCase *t = tcase_create("set-up");
-    SRunner *r;
-    int failed;
-
-    tcase_set_timeout(t, 60);
-    tcase_add_checked_fixture(t, NULL, teardown);
     tcase_add_loop_test(t, a_policy_that_differs_is_said, 0, 2);
     tcase_add_loop_test(t, set_up_with_impossible_numbers_fails_with_a_reason, 0, 4);
     tcase_add_loop_test(t, set_up_goes_on_without_what_is_wrong, 0, 2);
@@ -233,10 +226,9 @@ int main(void)
     tcase_add_test(t, receiver_learns_that_the_sender_gave_up_when_the_word_is_lost);
     tcase_add_loop_test(t, given_up_in_the_middle_of_init, 0, 2);
     tcase_add_test(t, connect_to_a_closed_listener);
-    suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+    return suite_run("protocol_setup", 60, NULL, teardown, add);
 }

@@ -58,7 +58,7 @@ void r2_host_share_open(struct r2_inst *inst, const char *dir)
             why);
         return;
     }
-    R2_INFO("board in %s%s", dir,
+    R2_INFO("host registry in %s%s", dir,
             r2_host_registry_fd(inst->share.registry) < 0
                 ? ", without inotify: polled with each check of the ports"
                 : "");

@@ -245,8 +245,8 @@ struct r2_host_registry *r2_host_registry_open(const char *dir,
             return NULL;
         }
     }
-    snprintf(why, why_len, "all %d slots of the board in %s are taken", R2_HOST_REGISTRY_SLOTS,
-             dir);
+    snprintf(why, why_len, "all %d slots of the host registry in %s are taken",
+             R2_HOST_REGISTRY_SLOTS, dir);
     r2_host_registry_close(b);
     return NULL;
 }

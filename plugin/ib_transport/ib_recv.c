@@ -58,7 +58,7 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
     if (r == R2_LEDGER_DENIED) {
         rx->conn->sink.peer_broken(
             rx->conn->sink.arg,
-            "a part arrives over a path that carries none of it by the list of its sender");
+            "a part arrives over a path that, by the list of its sender, carries none of it");
     }
 }
 

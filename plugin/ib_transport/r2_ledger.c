@@ -9,7 +9,7 @@ static const char *const result_names[] = {"new",
                                            "bad part",
                                            "beyond capacity",
                                            "with another part's size record",
-                                           "over a path that carries none of it by the list of S"};
+                                           "over a path that, by S's list, carries none of it"};
 
 const char *r2_ledger_result_name(enum r2_ledger_result r)
 {

@@ -162,8 +162,8 @@ case_registry() {
     export NCCL_R2_RUN_DIR="$dir" NCCL_R2_BOARD=on
     run --iters 5
     if was_right "registry: NCCL_R2_RUN_DIR"; then
-        if [ -f "$dir/nccl-net-r2.$(id -u).board" ] && grep -q "board in $dir" "$log/out"; then ok "registry: NCCL_R2_RUN_DIR, it is there"; else
-            bad "registry: NCCL_R2_RUN_DIR" "no board in $dir"; fi
+        if [ -f "$dir/nccl-net-r2.$(id -u).board" ] && grep -q "host registry in $dir" "$log/out"; then ok "registry: NCCL_R2_RUN_DIR, it is there"; else
+            bad "registry: NCCL_R2_RUN_DIR" "no host registry in $dir"; fi
     fi
     rm -f "$dir"/*
     export NCCL_R2_BOARD=off

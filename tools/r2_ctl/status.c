@@ -232,7 +232,7 @@ int ctl_status(const struct ctl *c)
     }
     ctl_rows_walk(c, row_text, &rows);
     if (rows == 0) {
-        puts("no running job here has a place on the board");
+        puts("no running job here has a place in the host registry");
     }
     return rc ? 1 : 0;
 }

@@ -34,7 +34,7 @@ struct world_box {
 
 enum world_state {
     WORLD_NONE, /* no MPI_Init has passed through this module, or it could not be used: the reason
-                   is notified */
+                   is in @why */
     WORLD_READY,
     WORLD_ENDING, /* MPI_Finalize waits for us: last messages may be sent */
     WORLD_ENDED,  /* nothing may be called any more */

@@ -87,6 +87,9 @@ for n in a/b mlx5_0:0 mlx5_0:256 mlx5_0:x ''; do refuses 1 "'$n' cannot be the n
 refuses 1 "--run-dir $tmp/none is no directory" r2_ctl --run-dir "$tmp/none" status
 for tool in r2_stat r2_ctl; do refuses 2 "--run-dir needs a directory" $tool --run-dir= status; done
 refuses 2 "--prom needs a file, or - for the output" r2_stat --prom=
+mkdir "$tmp/folder"
+for n in "$tmp/folder" "$tmp/folder/"; do refuses 1 "--prom: $n: Is a directory" r2_stat --run-dir "$tmp" --prom "$n"; done
+if [ -z "$(find "$tmp" -name "*.counters")" ]; then ok; else bad "r2_stat --prom FOLDER leaves counters:" "$(find "$tmp" -name "*.counters")"; fi
 for o in svg xml root; do refuses 2 "--$o needs a " r2_topo --$o=; done
 
 # options that would change nothing are refused, not passed over

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "tools/r2_stat/prom.h"
@@ -366,9 +367,14 @@ static int to_file(const struct stat_found *found, struct prom_book *now, struct
 {
     char book[4096], *text = NULL;
     size_t len = 0;
+    struct stat st;
     FILE *f;
     int rc;
 
+    if (stat(file, &st) == 0 && S_ISDIR(st.st_mode)) {
+        snprintf(why, why_len, "%s: %s", file, strerror(EISDIR));
+        return -1; /* before there are counters beside it */
+    }
     if (snprintf(book, sizeof(book), "%s.counters", file) >= (int)sizeof(book)) {
         snprintf(why, why_len, "the name is too long");
         return -1;

@@ -124,8 +124,10 @@ static void verdict_line(FILE *f, const struct story_verdict *v)
 {
     const struct story_event *e = v->e;
 
-    fprintf(f, "<span class=\"%s\"><strong>%s</strong> ",
-            strcmp(e->severity, "critical") == 0 ? "critical" : "warning", e->code);
+    fprintf(f, "<span class=\"%s\"><strong>",
+            strcmp(e->severity, "critical") == 0 ? "critical" : "warning");
+    page_text(f, e->code);
+    fputs("</strong> ", f);
     if (e->text[strcspn(e->text, " :")] != ':') {
         page_text(f, e->host);
         fputc(':', f);
@@ -253,7 +255,8 @@ static void verdict_put(FILE *f, const struct story_verdict *v)
         page_text(f, e->evidence[i]);
     }
     fputs("</td></tr>\n</table>\n<details open=\"open\"><summary>The runbook on ", f);
-    fprintf(f, "%s</summary>\n", e->code);
+    page_text(f, e->code);
+    fputs("</summary>\n", f);
     if (!page_runbook(f, e->code)) {
         fputs("<p>This version's runbook does not know it.</p>\n", f);
     }

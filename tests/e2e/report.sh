@@ -84,11 +84,21 @@ says "from what r2-epilog keeps" "$log/kept.html" 'UTC: 3 processes on 3 hosts, 
 # what users may write into texts stays text
 mkdir "$log/hostile"
 jq -nc '{schema: "r2.event/1", ts: "2026-11-27T00:00:00Z", host: "<script>", job: {scheduler: "slurm", id: "\"><img src=x>"}, pid: 1, kind: "verdict", severity: "critical", code: "R2-L01",
-    text: "a&b <b>\u0001\u00e4</b>", evidence: ["</td></table><iframe>"]}' >"$log/hostile/x.ndjson"
+    text: "a&b <b>\u0001\u00e4</b>", evidence: ["</td></table><iframe>"]}, {schema: "r2.event/1", ts: "2026-11-27T00:00:01Z", host: "h1", job: {scheduler: "slurm", id: "7"}, pid: 2,
+    kind: "verdict", severity: "<b>", code: "<script src=//x", text: "fab1"}' >"$log/hostile/x.ndjson"
 echo 'no event' >>"$log/hostile/x.ndjson"
-"$B/r2_report" "$log/hostile" -o "$log/hostile.html" || bad "hostile texts" "exit $?"
+ln -s "$log/none" "$log/hostile/another.ndjson" # for root, too, a file that cannot be read
+"$B/r2_report" "$log/hostile" -o "$log/hostile.html" 2>"$log/said" || bad "hostile texts" "exit $?"
+says "a file of a run directory that cannot be read" "$log/said" "^r2_report: $log/hostile/another.ndjson: No such file" 1
+says "a file of a run directory that cannot be read: the page" "$log/hostile.html" '1 files could not be read and are left out'
+says "several jobs" "$log/hostile.html" '<h1>Incident</h1>' 1
+says "several jobs: told of" "$log/hostile.html" 'events are of several jobs'
+"$B/r2_report" "$log/hostile" -o - --job 7 >"$log/one.html" 2>/dev/null || bad "one of several jobs" "exit $?"
+says "one of several jobs" "$log/one.html" '<h1>Incident of job 7</h1>' 1
+says "one of several jobs: no word of others" "$log/one.html" 'several jobs' 0
 alone "hostile texts" "$log/hostile.html"
 says "hostile texts: escaped" "$log/hostile.html" '&lt;script&gt;:a&amp;b &lt;b&gt;'
+says "hostile texts: a code" "$log/hostile.html" '<strong>&lt;script src=//x</strong>'
 says "hostile texts: a line that is no event is told of" "$log/hostile.html" '1 lines were no events'
 # refuses RC TEXT ARGUMENT...
 refuses() {
@@ -102,7 +112,10 @@ mkdir "$log/nothing"
 refuses 1 "$log/nothing: there are no events in it" "$log/nothing" -o "$log/x.html"
 refuses 1 "$log/none: No such file or directory" "$log/none" -o "$log/x.html"
 refuses 1 "there is no event of job 5: nothing to report" "$log/copy/h0" --job 5 -o "$log/x.html"
-refuses 1 "$log/none/x.html: No such file or directory" "$log/hostile" -o "$log/none/x.html"
+refuses 1 "$log/none/x.html: No such file or directory" "$log/hostile/x.ndjson" -o "$log/none/x.html"
+awk 'BEGIN { for (i = 0; i <= 200000; i++) print "{\"schema\":\"r2.event/1\",\"ts\":\"2026-11-27T00:00:00Z\",\"host\":\"h\"}" }' >"$log/many.ndjson"
+refuses 1 "$log/many.ndjson: more events than the 200000 that fit; --job ID takes" "$log/many.ndjson" -o "$log/x.html"
+refuses 1 "/dev/full: No space left on device" "$log/hostile/x.ndjson" -o /dev/full
 if [ ! -e "$log/x.html" ]; then ok "no page where there is nothing to report"; else bad "no page" "there is one"; fi
 refuses 2 "which run directories, or files of events?" -o "$log/x.html"
 refuses 2 "-o FILE is needed" "$log/hostile"

@@ -41,6 +41,7 @@ static int complain(const char *what, const char *why)
 
 /* --- what is read --- */
 
+/* 0; 1: the file cannot be read; -1: there is no room for what is in it. Said. */
 static int events_read(struct story *s, const char *path, const char *job)
 {
     static char line[LINE];
@@ -49,13 +50,20 @@ static int events_read(struct story *s, const char *path, const char *job)
     struct stat st;
 
     if (f == NULL || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        rc = complain(path, f ? "no regular file" : strerror(errno));
+        complain(path, f ? "no regular file" : strerror(errno));
+        rc = 1;
     }
     while (rc == 0 && fgets(line, sizeof(line), f)) {
-        rc = story_line_add(s, line, job) == 0 ? 0 : complain(path, "more events than fit");
+        rc = story_line_add(s, line, job);
+        if (rc != 0) {
+            complain(path, s->events == STORY_EVENTS ? "more events than the " STORY_EVENTS_TEXT
+                                                       " that fit; --job ID takes those of one job"
+                                                     : "out of memory");
+        }
     }
     if (rc == 0 && ferror(f)) {
-        rc = complain(path, strerror(errno));
+        complain(path, strerror(errno));
+        rc = 1;
     }
     if (f) {
         fclose(f);
@@ -103,7 +111,8 @@ static int ends_with(const char *name, const char *end)
     return n > k && strcmp(name + n - k, end) == 0;
 }
 
-/* Files of the plugin in a run directory. -1: it has no events, or they cannot be read; said. */
+/* Files of the plugin in a run directory, which has those of all users: one that cannot be read is
+ * left out. -1: it has no events, or too many; said. */
 static int dir_read(struct story *s, const char *dir, const char *job)
 {
     DIR *d = opendir(dir);
@@ -118,6 +127,8 @@ static int dir_read(struct story *s, const char *dir, const char *job)
         if (ends_with(e->d_name, ".ndjson") || ends_with(e->d_name, ".ndjson.1")) {
             files++;
             rc = events_read(s, path, job);
+            s->unread += rc > 0;
+            rc = rc > 0 ? 0 : rc;
         } else if (strncmp(e->d_name, "nccl-net-r2.", 12) == 0 && ends_with(e->d_name, ".stat")) {
             stat_read(s, path, job);
         }
@@ -133,7 +144,7 @@ static int source_read(struct story *s, const char *name, const char *job)
     if (stat(name, &st) != 0) {
         return complain(name, strerror(errno));
     }
-    return S_ISDIR(st.st_mode) ? dir_read(s, name, job) : events_read(s, name, job);
+    return S_ISDIR(st.st_mode) ? dir_read(s, name, job) : -(events_read(s, name, job) != 0);
 }
 
 /* --- what is written --- */

@@ -91,13 +91,22 @@ static void bytes_put(FILE *f, uint64_t bytes)
 
 /* --- parts --- */
 
+/* Whether events are of more than one job: a run directory has those of all jobs of its host. */
+static bool is_of_several(const struct story *s)
+{
+    for (int i = 1; i < s->events; i++) {
+        if (strcmp(s->event[i].job, s->event[0].job) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void head_put(FILE *f, const struct story *s, int n, char *const *dirs)
 {
-    const char *job = "";
+    bool several = is_of_several(s);
+    const char *job = several || s->events == 0 ? "" : s->event[0].job;
 
-    for (int i = 0; i < s->events && job[0] == '\0'; i++) {
-        job = s->event[i].job;
-    }
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>Incident", f);
     fputs(job[0] ? " of job " : "", f);
     page_text(f, job);
@@ -114,6 +123,15 @@ static void head_put(FILE *f, const struct story *s, int n, char *const *dirs)
         fputs("</code>", f);
     }
     fputs(".</p>\n", f);
+    if (several) {
+        fputs("<p class=\"warning\">The events are of several jobs; <code>--job</code> takes those "
+              "of one.</p>\n",
+              f);
+    }
+    if (s->unread) {
+        fprintf(f, "<p class=\"warning\">%d files could not be read and are left out.</p>\n",
+                s->unread);
+    }
     if (s->wrong) {
         fprintf(f, "<p class=\"warning\">%d lines were no events and are left out.</p>\n",
                 s->wrong);

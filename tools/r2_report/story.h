@@ -9,7 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STORY_EVIDENCE 12
+#define STORY_EVIDENCE    12
+#define STORY_EVENTS      200000
+#define STORY_EVENTS_TEXT "200000"
 
 enum story_kind {
     STORY_OTHER, /* a kind that this version does not know */
@@ -83,7 +85,8 @@ struct story_cost {
 struct story {
     struct story_event *event; /* by time */
     int events, room;
-    int wrong; /* lines that are no event */
+    int wrong;  /* lines that are no event */
+    int unread; /* files that could not be read */
     uint64_t from, to;
     struct story_nic *nic;
     int nics;
@@ -95,7 +98,8 @@ struct story {
     int costs;
 };
 
-/* Adds the event of @line, if it is of job @job (NULL: of any). -1: out of memory. */
+/* Adds the event of @line, if it is of job @job (NULL: of any). -1: out of memory, or there are
+ * STORY_EVENTS. */
 int story_line_add(struct story *s, const char *line, const char *job);
 /* Adds bytes to a NIC's; before story_tell or behind it. -1: out of memory. */
 int story_bytes_add(struct story *s, const char *host, const char *device, uint64_t sent,

@@ -7,8 +7,6 @@
 #include "tools/r2_report/json_in.h"
 #include "tools/r2_report/story.h"
 
-#define EVENTS_MAX 200000
-
 struct taken {
     struct story_event e;
     char schema[32], scheduler[24];
@@ -141,10 +139,12 @@ static void event_free(struct story_event *e)
 
 static int event_keep(struct story *s, const struct story_event *e)
 {
+    if (s->events == STORY_EVENTS) {
+        return -1;
+    }
     if (s->events == s->room) {
         int room = s->room ? 2 * s->room : 256;
-        struct story_event *p =
-            room <= 2 * EVENTS_MAX ? realloc(s->event, (size_t)room * sizeof(*p)) : NULL;
+        struct story_event *p = realloc(s->event, (size_t)room * sizeof(*p));
 
         if (p == NULL) {
             return -1;

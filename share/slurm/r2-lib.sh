@@ -1,4 +1,4 @@
-# For the hooks beside it; sourced. /etc/nccl-net-r2/slurm, owned by root, may set:
+# For the hooks beside it, also where slurmd's folder has links to them; sourced. /etc/nccl-net-r2/slurm, owned by root, may set:
 #   R2_DRAIN=no         the node is not drained, the reason is logged only (yes)
 #   R2_STRICT=yes       r2-prolog: a node on which the plugin does not load gets no job: Slurm drains it and queues the job again (no)
 #   R2_SETTLE=SECONDS   r2-health-check: how long a NIC is lost before the node is drained (15)

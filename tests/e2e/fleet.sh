@@ -284,7 +284,7 @@ END
 hook() {
     name=$1
     shift
-    env -i PATH="$log/bin:/usr/bin:/bin" SLURMD_NODENAME=n17 SLURM_JOB_ID=81233 NCCL_R2_RUN_DIR="$log/run" R2_SETTINGS="$log/settings" "$@" sh "$hooks/$name" >"$log/hook.out" 2>&1
+    env -i PATH="$log/bin:/usr/bin:/bin" SLURMD_NODENAME=n17 SLURM_JOB_ID=81233 NCCL_R2_RUN_DIR="$log/run" R2_SETTINGS="$log/settings" "$@" sh "${at:-$hooks}/$name" >"$log/hook.out" 2>&1
     echo $? >"$log/hook.rc"
 }
 # calls NAME PATTERN|none: what the hook asked of Slurm, and that it ended well
@@ -372,6 +372,17 @@ wanted slurm && {
     echo R2_STRICT=yes >>"$log/settings"
     hook r2-prolog
     has_line "slurm: R2_STRICT=yes" "$log/hook.rc" '^1$'
+    # slurmd's folders have links to the hooks
+    mkdir -p "$log/prolog.d"
+    for f in r2-prolog r2-health-check r2-epilog; do
+        slurm_rig
+        ln -sf "$hooks/$f" "$log/prolog.d/$f"
+        at=$log/prolog.d
+        hook $f
+        at=
+        has_line "slurm: a link to $f: exit status 0" "$log/hook.rc" '^0$'
+        empty "slurm: a link to $f" "$log/hook.out"
+    done
     hook r2-task-prolog
     if [ "$(cat "$log/hook.out")" = "export NCCL_NET_PLUGIN=r2
 export NCCL_NET=R2" ]; then ok "slurm: task prolog"; else bad "slurm: task prolog" "$(cat "$log/hook.out")"; fi

@@ -24,9 +24,13 @@ r2_drain() {
         r2_log "$node would be drained: $reason"
         return 0
     fi
-    case $(scontrol -o show node "$node" | sed -n 's/.* State=\([^ ]*\).*/\1/p') in
+    # the first State: a reason behind it may have any words
+    case $(scontrol -o show node "$node" 2>/dev/null | tr ' ' '\n' | sed -n 's/^State=//p' | head -n 1) in
     *DRAIN* | *DOWN* | *FAIL*) return 0 ;;
     esac
-    r2_log "$node is drained: $reason"
-    scontrol update "NodeName=$node" State=DRAIN "Reason=nccl-net-r2: $reason"
+    if said=$(scontrol update "NodeName=$node" State=DRAIN "Reason=nccl-net-r2: $reason" 2>&1); then
+        r2_log "$node is drained: $reason"
+    else
+        r2_log "$node cannot be drained for $reason: $(printf '%s\n' "$said" | head -n 1)"
+    fi
 }

@@ -254,14 +254,18 @@ wanted npd && {
 hooks=$PWD/share/slurm
 # scontrol, r2_stat, r2_config and logger in place of the machine's, which note what they are asked
 slurm_rig() {
-    rm -rf "$log/bin" "$log/calls" "$log/archive" "$log/run"
+    rm -rf "$log/bin" "$log/calls" "$log/archive" "$log/run" "$log/deaf"
     mkdir -p "$log/bin" "$log/run"
     : >"$log/calls"
     cat >"$log/bin/scontrol" <<END
 #!/bin/sh
 case \$* in
-*"show node"*) echo "NodeName=n17 Arch=x86_64 State=\$(cat "$log/state") ThreadsPerCore=1" ;;
+*"show node"*) echo "NodeName=n17 Arch=x86_64 State=\$(cat "$log/state") ThreadsPerCore=1 Reason=from State=IDLE on" ;;
 *)
+    if [ -e "$log/deaf" ]; then
+        echo "slurm_update error: Unable to contact slurm controller" >&2
+        exit 1
+    fi
     for a; do printf '[%s]' "\$a"; done >>"$log/calls"
     echo >>"$log/calls"
     ;;
@@ -308,11 +312,17 @@ wanted slurm && {
     health 1 'R2-L02 mlx5_3/1 cable or switch port; job continues at 7/8; drain after job'
     hook r2-health-check
     calls "slurm: a NIC is lost" '^\[update\]\[NodeName=n17\]\[State=DRAIN\]\[Reason=nccl-net-r2: R2-L02 mlx5_3/1 cable or switch port; job continues at 7/8; drain after job\]$'
+    has_line "slurm: a NIC is lost: logged" "$log/calls" '^log: .*n17 is drained: R2-L02'
     if [ "$(wc -l <"$log/asked")" = 2 ]; then ok "slurm: asked again before the drain"; else bad "slurm: asked again" "$(cat "$log/asked")"; fi
     health 1 'fab1/1 avoided since 00:26:04, 6 moved: its port or cable'
     echo 'IDLE+DRAIN' >"$log/state"
     hook r2-health-check
     calls "slurm: a node that is drained keeps its reason" none
+    health 1 'R2-L02 mlx5_3/1 cable or switch port; drain after job'
+    : >"$log/deaf"
+    hook r2-health-check
+    calls "slurm: a controller that does not answer" '^log: .*n17 cannot be drained for R2-L02 mlx5_3/1 .*: slurm_update error'
+    if grep -q 'is drained' "$log/calls"; then bad "slurm: a controller that does not answer" "$(cat "$log/calls")"; else ok "slurm: nothing is drained"; fi
     health 1 "R2-N01 mlx5_3/1 device gone; \$(touch $log/pwned) drain"
     echo R2_DRAIN=no >>"$log/settings"
     hook r2-health-check
@@ -365,10 +375,10 @@ wanted slurm && {
     hook r2-prolog
     calls "slurm: before a job" none
     if [ "$(stat -c %a "$log/run")" = 1777 ]; then ok "slurm: the run directory"; else bad "slurm: the run directory" "$(ls -ld "$log/run")"; fi
-    printf 'ok     a\nfail   libibverbs.so.1: not found\n' >"$log/doctor"
+    printf 'ok    a: b\nWARN  NCCL_NET: is not set\nFAIL  libibverbs: not found -> x\nFAIL  NICs: y\n1 ok, 1 warnings, 2 failures\n' >"$log/doctor"
     echo 1 >"$log/doctor.exit"
     hook r2-prolog
-    calls "slurm: what the doctor says is logged" '^log: .*job 81233: fail   libibverbs'
+    calls "slurm: what the doctor says is logged" '^log: .*job 81233: FAIL  libibverbs: not found'
     echo R2_STRICT=yes >>"$log/settings"
     hook r2-prolog
     has_line "slurm: R2_STRICT=yes" "$log/hook.rc" '^1$'

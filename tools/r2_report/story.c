@@ -19,15 +19,23 @@ void story_text_keep(char *out, size_t room, const char *text)
 
 /* --- processes --- */
 
+/* The place of the process of @e; -1: it is not there. */
+static int process_find(const struct story *s, const struct story_event *e)
+{
+    int i = s->processes - 1;
+
+    while (i >= 0 && (s->process[i].pid != e->pid || strcmp(s->process[i].host, e->host) != 0)) {
+        i--;
+    }
+    return i;
+}
+
 /* The process of @e, made when it is not there. -1: out of memory. */
 static int process_follow(struct story *s, const struct story_event *e)
 {
-    struct story_process *p = NULL;
+    int at = process_find(s, e);
+    struct story_process *p = at >= 0 ? &s->process[at] : NULL;
 
-    for (int i = s->processes - 1; i >= 0 && p == NULL; i--) {
-        p = s->process[i].pid == e->pid && strcmp(s->process[i].host, e->host) == 0 ? &s->process[i]
-                                                                                    : NULL;
-    }
     if (p == NULL) {
         p = realloc(s->process, (size_t)(s->processes + 1) * sizeof(*p));
         if (p == NULL) {
@@ -203,8 +211,29 @@ static void subject_of(const struct story_event *e, char *out, size_t room)
              word);
 }
 
+/* Process @by says @v, too. 1; 0: it has said it before, so that it says it of another fault; -1:
+ * out of memory. */
+static int verdict_join(struct story_verdict *v, int by)
+{
+    int *p;
+
+    for (int i = 0; i < v->said; i++) {
+        if (v->by[i] == by) {
+            return 0;
+        }
+    }
+    p = realloc(v->by, (size_t)(v->said + 1) * sizeof(*p));
+    if (p == NULL) {
+        return -1;
+    }
+    v->by = p;
+    p[v->said++] = by;
+    return 1;
+}
+
 static int verdict_take(struct story *s, const struct story_event *e)
 {
+    int by = process_find(s, e), joined;
     char about[220], other[220];
     struct story_verdict *p;
 
@@ -218,11 +247,11 @@ static int verdict_take(struct story *s, const struct story_event *e)
         v->revised |= e->revises[0] && v->e->pid == e->pid && strcmp(v->e->host, e->host) == 0 &&
                       strcmp(v->e->code, e->revises) == 0;
     }
-    for (int i = 0; i < s->verdicts; i++) {
+    for (int i = s->verdicts - 1; i >= 0; i--) {
         subject_of(s->verdict[i].e, other, sizeof(other));
-        if (strcmp(s->verdict[i].e->code, e->code) == 0 && strcmp(about, other) == 0) {
-            s->verdict[i].said++;
-            return 0;
+        if (strcmp(s->verdict[i].e->code, e->code) == 0 && strcmp(about, other) == 0 &&
+            (joined = verdict_join(&s->verdict[i], by)) != 0) {
+            return joined < 0 ? -1 : 0;
         }
     }
     p = realloc(s->verdict, (size_t)(s->verdicts + 1) * sizeof(*p));
@@ -230,8 +259,8 @@ static int verdict_take(struct story *s, const struct story_event *e)
         return -1;
     }
     s->verdict = p;
-    p[s->verdicts++] = (struct story_verdict){.e = e, .said = 1};
-    return 0;
+    p[s->verdicts] = (struct story_verdict){.e = e};
+    return verdict_join(&p[s->verdicts++], by) < 0 ? -1 : 0;
 }
 
 /* --- costs --- */

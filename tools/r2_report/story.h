@@ -62,7 +62,8 @@ struct story_nic {
 
 struct story_verdict {
     const struct story_event *e; /* the first one that says so */
-    int said;                    /* by how many processes */
+    int *by;                     /* the processes that say so, by their place in `process` */
+    int said;                    /* so many */
     bool revised;                /* a later one took its place */
 };
 

@@ -181,6 +181,9 @@ void story_free(struct story *s)
     for (int i = 0; i < s->nics; i++) {
         free(s->nic[i].span);
     }
+    for (int i = 0; i < s->verdicts; i++) {
+        free(s->verdict[i].by);
+    }
     free(s->event);
     free(s->nic);
     free(s->verdict);

@@ -282,6 +282,24 @@ START_TEST(verdicts_that_are_revised_or_over)
 }
 END_TEST
 
+/* A NIC that fails twice is in the story twice, whoever says so. */
+START_TEST(a_fault_that_comes_again)
+{
+    for (int at = 1; at < 40; at += 20) {
+        event("h1", at, "verdict",
+              NIC ",\"severity\":\"critical\",\"code\":\"R2-L01\",\"text\":\"mlx5_1 port\"");
+        event("h0", at + 1, "verdict",
+              PEER ",\"severity\":\"critical\",\"code\":\"R2-L01\",\"text\":\"h1:mlx5_1 port\"");
+    }
+    ck_assert_int_eq(story_tell(&s), 0);
+    ck_assert_int_eq(s.verdicts, 2);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(s.verdict[i].said, 2);
+        ck_assert_uint_eq(s.verdict[i].e->when, s.from + (uint64_t)i * 20000000000);
+    }
+}
+END_TEST
+
 START_TEST(lines_that_are_no_events)
 {
     static const char *const bad[] = {
@@ -352,6 +370,7 @@ static void tests_add(TCase *t)
     tcase_add_test(t, verdicts_say_whose_it_is);
     tcase_add_test(t, administrators_are_no_fault);
     tcase_add_test(t, verdicts_that_are_revised_or_over);
+    tcase_add_test(t, a_fault_that_comes_again);
     tcase_add_test(t, lines_that_are_no_events);
     tcase_add_test(t, traffic_of_nics);
     tcase_add_test(t, names_are_ascii);

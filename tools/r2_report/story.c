@@ -245,7 +245,8 @@ static int verdict_take(struct story *s, const struct story_event *e)
         struct story_verdict *v = &s->verdict[i];
 
         v->revised |= e->revises[0] && v->e->pid == e->pid && strcmp(v->e->host, e->host) == 0 &&
-                      strcmp(v->e->code, e->revises) == 0;
+                      strcmp(v->e->code, e->revises) == 0 &&
+                      (e->revised == 0 || v->e->seq == e->revised);
     }
     for (int i = s->verdicts - 1; i >= 0; i--) {
         subject_of(s->verdict[i].e, other, sizeof(other));

@@ -35,6 +35,7 @@ struct story_event {
     uint64_t mono;
     int64_t pid, stall_us, replayed, connections; /* the last three: -1, not known */
     int64_t all, up;                              /* NICs of the process; -1: not known */
+    int64_t seq, revised;                         /* the line's, and the one's it revises; or 0 */
     int confidence;
     char host[64], job[96], nic[32], peer_host[64], peer_nic[32], code[16], blame[40], how[40];
     char action[40], severity[12], revises[16], detail[24], text[300];

@@ -71,6 +71,8 @@ static void number_take(struct taken *t, const char *path, const char *text)
         const char *path;
         int64_t *to;
     } rows[] = {{"pid", &t->e.pid},
+                {"seq", &t->e.seq},
+                {"revises.seq", &t->e.revised},
                 {"stall_us", &t->e.stall_us},
                 {"replayed_bytes", &t->e.replayed},
                 {"connections", &t->e.connections}};

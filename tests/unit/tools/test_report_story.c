@@ -270,15 +270,17 @@ END_TEST
 START_TEST(verdicts_that_are_revised_or_over)
 {
     event("h0", 1, "verdict",
-          ",\"severity\":\"warning\",\"code\":\"R2-F03\",\"text\":\"h1:a pair\"");
+          ",\"severity\":\"warning\",\"code\":\"R2-F03\",\"seq\":4,\"text\":\"h1:a pair\"");
+    event("h0", 1, "verdict",
+          ",\"severity\":\"warning\",\"code\":\"R2-F03\",\"seq\":5,\"text\":\"h2:a pair\"");
     event(
         "h0", 2, "verdict",
         ",\"severity\":\"critical\",\"code\":\"R2-L02\",\"revises\":{\"code\":\"R2-F03\",\"seq\":4},"
         "\"text\":\"h1:a cable\"");
     event("h0", 3, "verdict", ",\"severity\":\"info\",\"code\":\"R2-H01\",\"text\":\"h1 goes on\"");
     ck_assert_int_eq(story_tell(&s), 0);
-    ck_assert_int_eq(s.verdicts, 2);
-    ck_assert(s.verdict[0].revised && !s.verdict[1].revised);
+    ck_assert_int_eq(s.verdicts, 3);
+    ck_assert(s.verdict[0].revised && !s.verdict[1].revised && !s.verdict[2].revised);
 }
 END_TEST
 

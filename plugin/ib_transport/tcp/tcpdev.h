@@ -70,7 +70,8 @@ int tcpdev_add(struct ib_verbs *v, const struct tcpdev_params *params, char *why
 
 /*
  * The process ends: memory that is registered is touched no more, since what runs behind this may
- * take it away. Any thread; blocks for some ten microseconds.
+ * take it away. Any thread; blocks for some ten microseconds; while a copy of a GPU's memory runs,
+ * until it has ended, 1.5 s at most.
  */
 void tcpdev_exit(void);
 

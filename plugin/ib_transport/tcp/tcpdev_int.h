@@ -7,10 +7,13 @@
  *            the peers'
  *
  * One lock for all of it. The engine's thread holds it while it moves bytes between memory and its
- * own buffers, at most TCPDEV_CHUNK of them, and not while it waits or writes to a socket; so a
- * call of verbs waits for some ten microseconds at most, and what it has changed (a queue pair in
- * ERR, a key taken away) holds from its return on. Streams are the engine's alone: others know them
- * as the owner of a list of queue pairs with something to send.
+ * own buffers, at most TCPDEV_CHUNK of them, and not while it waits, writes to a socket or copies
+ * memory of a GPU; so a
+ * call of verbs waits for some ten microseconds at most (one that ends what a copy of a GPU's
+ * memory is for: until that has ended), and what it has changed (a queue pair in ERR, a key taken
+ * away) holds from its return on. Streams are the engine's alone: others know them as the owner of
+ * a list of queue pairs with something to send. What a struct below does not say otherwise of is
+ * under the lock.
  */
 #ifndef TCPDEV_INT_H
 #define TCPDEV_INT_H
@@ -257,10 +260,11 @@ int tcpdev_destroy_qp(struct ibv_qp *qp);
 int tcpdev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int tcpdev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct tcpdev_qp *tcpdev_qp_find(struct tcpdev *d, uint32_t qpn);
-/* No byte is read or written for it any more: it goes, or stands still. */
+/* No byte is read or written for it any more: it goes, the process does, or it stands still. */
 static inline bool tcpdev_qp_ends(const struct tcpdev_qp *q)
 {
-    return q->end.leaving || q->end.stuck;
+    return q->end.leaving || q->end.stuck ||
+           atomic_load_explicit(&q->dev->stopping, memory_order_relaxed);
 }
 /* To ERR: the first send that is out fails with @status, all others are flushed. */
 void tcpdev_qp_fail(struct tcpdev_qp *q, enum ibv_wc_status status);

@@ -259,6 +259,34 @@ START_TEST(ends_wait_for_a_copy)
 }
 END_TEST
 
+static void *exit_run(void *arg)
+{
+    tcpdev_exit();
+    atomic_store(&ended, 1);
+    return NULL;
+}
+
+/* The end of the process waits for the copy that runs, and none begins behind it. */
+START_TEST(exit_waits_for_a_copy)
+{
+    pthread_t thread;
+
+    gpus_begin();
+    atomic_store(&gpu.mode[0], HELD);
+    atomic_store(&ended, 0);
+    write_post(1, LEN);
+    wait_runs(0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, exit_run, NULL), 0);
+    usleep(20000);
+    ck_assert_int_eq(atomic_load(&ended), 0);
+    atomic_store(&gpu.mode[0], WORKS);
+    pthread_join(thread, NULL);
+    ck_assert(!atomic_load(&gpu.copy[0].runs));
+    ck_assert_int_eq(atomic_load(&gpu.begun[0]), 1);
+    gpus_end();
+}
+END_TEST
+
 /* A copy to a GPU that does not end may write at any time: its queue pair is never fenced, looks
  * like one that stands still, and its memory is never let go; what is not its own goes on. */
 START_TEST(a_copy_that_never_ends)
@@ -341,6 +369,7 @@ static void tests_add(TCase *t)
     tcase_add_test(t, writes_and_reads);
     tcase_add_test(t, memory_that_is_refused);
     tcase_add_loop_test(t, ends_wait_for_a_copy, 0, 5);
+    tcase_add_test(t, exit_waits_for_a_copy);
     tcase_add_loop_test(t, a_copy_that_never_ends, 0, 2);
     tcase_add_test(t, a_copy_from_a_gpu_never_ends);
     tcase_add_loop_test(t, a_copy_that_is_refused, 0, 2);

@@ -34,6 +34,13 @@ void fo_apply_snapshot(struct fo_conn *fc, int p);
 void fo_send_down(struct fo_conn *fc, int p);
 void fo_send_settled(struct fo_conn *fc, int p);
 
+/* R: that S has stopped bounds what path @p may still write, by T_packet. Not over a device of last
+ * resort: its fence is soft because a copy to memory of a GPU does not end. */
+static inline bool fo_stop_bounds(const struct fo_conn *fc, int p)
+{
+    return !fc->conn->nics->nic[fc->conn->path[p].nic].last;
+}
+
 /*
  * R, softly fenced: S has said BYE, and SETTLED no more. An orderly one had nothing under way but
  * what is in the fabric. An aborting one says BYE before its queue pairs are in ERR (P27): that is

@@ -83,7 +83,8 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
     fo_peer_stopped(fc, m->path, now);
     fo_live_take(fc, m->path, &m->live);
     peer_fence(fp, fp->settled, m->flags);
-    if (fp->soft && !fp->peer_soft && fp->quarantine_until == UINT64_MAX) {
+    if (fp->soft && !fp->peer_soft && fo_stop_bounds(fc, m->path) &&
+        fp->quarantine_until == UINT64_MAX) {
         fp->quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms); /* P18 (b) */
     }
     fp->settled = 1;

@@ -109,7 +109,7 @@ void fo_sender_gone(struct fo_conn *fc, int p, uint64_t now)
     struct fo_path *fp = &fc->path[p];
 
     fo_peer_stopped(fc, p, now);
-    if (fc->bye.peer == FO_BYE_ORDERLY) {
+    if (fc->bye.peer == FO_BYE_ORDERLY && fo_stop_bounds(fc, p)) {
         fp->quarantine_until = now + R2_MS(fo_cfg(fc)->t_packet_ms);
     } else if (!fp->settled) {
         fp->settled = fp->peer_soft = 1;
@@ -196,10 +196,11 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
         end_quarantine(fc, p, "the time of what was under way is over");
         return UINT64_MAX;
     }
-    if (now >= dead && fp->settled && fp->peer_soft) {
+    if (now >= dead && fp->settled && (fp->peer_soft || (fc->rx && !fo_stop_bounds(fc, p)))) {
         if (is_quarantined(fc, p)) {
-            R2_WARN("%s path %d: neither end could fence; released after NCCL_R2_T_DEAD", fc->label,
-                    p);
+            R2_WARN("%s path %d: %s; released after NCCL_R2_T_DEAD", fc->label, p,
+                    fp->peer_soft ? "neither end could fence"
+                                  : "a copy to memory of a GPU did not end");
         }
         end_quarantine(fc, p, "time alone");
         return UINT64_MAX;

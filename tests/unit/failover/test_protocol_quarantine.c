@@ -111,6 +111,23 @@ START_TEST(hard_at_the_sender_ends_the_hold_after_t_packet)
 }
 END_TEST
 
+/* Over a device of last resort R's fence is soft where a copy to memory of a GPU does not end: that
+ * S has stopped says nothing of it, and time alone ends the hold, in place of proof (P18 c). */
+START_TEST(last_resort_is_held_until_t_dead)
+{
+    uint64_t told;
+
+    rig->side[1].inst->nics.nic[0].last = true;
+    told = soft_at_r("h1:n0 hang", 700 * RIG_MS);
+    ck_assert(rig_until(rig, complete, 100 * RIG_MS));
+    ck_assert(rig_until(rig, received, 2 * RIG_S));
+    ck_assert_uint_ge(rig_now(rig) - told, RIG_S);
+    ck_assert_uint_le(rig_now(rig) - told, 1100 * RIG_MS);
+    ck_assert_ptr_nonnull(strstr(rig->last_warn[1], "a copy to memory of a GPU did not end"));
+    ck_assert_uint_eq(in[0], 100);
+}
+END_TEST
+
 /* The NIC answers again: the hard fence comes after all, and with it the done (P18 a). */
 START_TEST(hard_after_all_ends_the_hold)
 {
@@ -192,6 +209,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, both_soft_the_time_counts_from_the_senders_stop);
     tcase_add_test(t, hard_at_the_sender_ends_the_hold_after_t_packet);
+    tcase_add_test(t, last_resort_is_held_until_t_dead);
     tcase_add_test(t, hard_after_all_ends_the_hold);
     tcase_add_test(t, receives_posted_meanwhile_are_held);
     tcase_add_test(t, soft_at_the_sender_is_released_by_the_receivers_hard_fence);

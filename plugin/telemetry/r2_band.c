@@ -168,10 +168,13 @@ enum r2_band_change r2_band_turn(struct r2_band *b, uint64_t now, int mute)
         window_end(b, now);
     }
     if (is_usual(b, now)) {
+        change = b->said > R2_BAND_INSIDE ? R2_BAND_USUAL : R2_BAND_NONE;
+        if (change && mute) {
+            return R2_BAND_NONE;
+        }
         b->state = R2_BAND_LEARNS;
         b->windows = 0;
         b->middle = 0;
-        change = b->said > R2_BAND_INSIDE ? R2_BAND_USUAL : R2_BAND_NONE;
         b->said = R2_BAND_LEARNS;
         b->said_at = change ? now : b->said_at;
         return change;

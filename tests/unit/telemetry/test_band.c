@@ -226,6 +226,20 @@ START_TEST(what_is_muted_stays_due)
 }
 END_TEST
 
+START_TEST(that_it_is_usual_now_may_be_muted_too)
+{
+    run(20, 50, 1 * MS, 0);
+    ck_assert_int_eq(run(5, 50, 20 * MS, 0), R2_BAND_SLOWER);
+    for (uint64_t end = now + R2_BAND_STAYS + 10 * S; now < end; now += S / 20) {
+        r2_band_note(&b, 20 * MS, now);
+        ck_assert_int_eq(turn(1), R2_BAND_NONE);
+    }
+    ck_assert_uint_eq(b.state, R2_BAND_ABOVE);
+    ck_assert_int_eq(turn(0), R2_BAND_USUAL);
+    ck_assert_uint_eq(b.state, R2_BAND_LEARNS);
+}
+END_TEST
+
 /* After ten minutes that is the usual, and a return to what was is a change. */
 START_TEST(what_stays_becomes_usual)
 {
@@ -279,6 +293,7 @@ static void add(TCase *t)
     tcase_add_test(t, at_the_bound_it_does_not_go_to_and_fro);
     tcase_add_test(t, announcements_keep_their_distance);
     tcase_add_test(t, what_is_muted_stays_due);
+    tcase_add_test(t, that_it_is_usual_now_may_be_muted_too);
     tcase_add_test(t, what_stays_becomes_usual);
     tcase_add_test(t, sizes_and_names);
 }

@@ -120,6 +120,27 @@ START_TEST(an_event_when_it_leaves_its_band)
 }
 END_TEST
 
+/* A process that has announced much waits with the next one for the rest of the span. */
+START_TEST(announcements_of_a_process_are_bounded)
+{
+    struct r2_report *r;
+
+    begin(1, NULL);
+    traffic(15, 0, 0);
+    r = rig->side[0].inst->telemetry.report;
+    r->transfer.since = r2_now(rig->side[0].inst);
+    r->transfer.said = R2_TRANSFER_MOST;
+    traffic(8, 20, 0);
+    ck_assert_uint_eq(row()->state, R2_BAND_ABOVE);
+    ck_assert_int_eq(events_of(R2_EVENT_TRANSFER), 0);
+    rig_run(rig, R2_TRANSFER_SPAN);
+    ck_assert_uint_eq(row()->state, R2_BAND_ABOVE);
+    ck_assert_int_eq(events_of(R2_EVENT_TRANSFER), 1);
+    ck_assert_str_eq(event_last(R2_EVENT_TRANSFER)->cause, "slower");
+    end();
+}
+END_TEST
+
 START_TEST(jitter_of_the_link_is_no_event)
 {
     begin(1, NULL);
@@ -171,6 +192,7 @@ static void add(TCase *t)
 {
     tcase_add_loop_test(t, a_delay_of_the_link_is_in_it, 0, 3);
     tcase_add_test(t, an_event_when_it_leaves_its_band);
+    tcase_add_test(t, announcements_of_a_process_are_bounded);
     tcase_add_test(t, jitter_of_the_link_is_no_event);
     tcase_add_test(t, what_was_before_the_traffic_stopped);
     tcase_add_test(t, its_row_goes_with_the_peer);

@@ -155,6 +155,7 @@ void r2_transfer_write(struct r2_report *r, struct r2_stat_who *who)
         bands_turn(r, p, now);
         who->peers_all++;
         if (who->peers == R2_STAT_PEERS) {
+            p->transfer->row = 0; /* another one has it */
             continue;
         }
         if (p->transfer->changed || p->transfer->row != who->peers + 1) {

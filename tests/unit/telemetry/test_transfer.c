@@ -188,6 +188,77 @@ START_TEST(its_row_goes_with_the_peer)
 }
 END_TEST
 
+/* @p becomes a peer to which a send took its time. */
+static void time_to(struct r2_peer *p, int no)
+{
+    struct r2_comm *c = comm(0);
+    struct r2_peer *real = c->peer;
+
+    snprintf(p->host, sizeof(p->host), "p%d", no);
+    p->oob = real->oob;
+    while (p->transfer == NULL) {
+        c->timed.left = 1;
+        messages(1);
+        c->peer = p;
+        r2_transfer_take(c);
+        c->peer = real;
+    }
+}
+
+/* Rows of peers @from and its followers are written, and read. */
+static void rows(struct r2_peer *from)
+{
+    struct r2_inst *inst = rig->side[0].inst;
+    struct r2_stat *s = report(0)->stat;
+    struct r2_peer *real = inst->index.peers;
+    struct r2_stat_who who = {0};
+    char why[600];
+
+    inst->index.peers = from;
+    r2_stat_begin(s);
+    r2_transfer_write(report(0), &who);
+    r2_stat_put_who(s, &who);
+    r2_stat_end(s);
+    inst->index.peers = real;
+    r2_stat_view_free(&view);
+    ck_assert_int_eq(r2_stat_read(r2_stat_path(s), geteuid(), &view, why, sizeof(why)), 1);
+}
+
+/* More of them than rows; and each has its row where it stands when one comes before all, and goes
+ * again. */
+START_TEST(peers_without_number)
+{
+    enum { PEERS = R2_STAT_PEERS + 12 };
+    struct r2_peer *p = calloc(PEERS, sizeof(*p));
+
+    begin(1, NULL);
+    for (int i = 0; i < PEERS; i++) {
+        time_to(&p[i], i);
+        p[i].next = i + 1 < PEERS ? &p[i + 1] : NULL;
+    }
+    for (int go = 0; go < 3; go++) {
+        int first = go != 1;
+
+        rows(&p[first]);
+        ck_assert_uint_eq(view.who.peers, R2_STAT_PEERS);
+        ck_assert_uint_eq(view.who.peers_all, (unsigned)(PEERS - first));
+        for (int i = 0; i < R2_STAT_PEERS; i++) {
+            ck_assert_str_eq(view.peer[i].host, p[first + i].host);
+            ck_assert_uint_ge(view.peer[i].transfer[SIZE].times, 1);
+        }
+    }
+    rows(&p[PEERS - 1]);
+    ck_assert_uint_eq(view.who.peers, 1);
+    ck_assert_uint_eq(view.who.peers_all, 1);
+    ck_assert_str_eq(view.peer[0].host, p[PEERS - 1].host);
+    for (int i = 0; i < PEERS; i++) {
+        free(p[i].transfer);
+    }
+    free(p);
+    end();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, a_delay_of_the_link_is_in_it, 0, 3);
@@ -196,6 +267,7 @@ static void add(TCase *t)
     tcase_add_test(t, jitter_of_the_link_is_no_event);
     tcase_add_test(t, what_was_before_the_traffic_stopped);
     tcase_add_test(t, its_row_goes_with_the_peer);
+    tcase_add_test(t, peers_without_number);
 }
 
 int main(void)

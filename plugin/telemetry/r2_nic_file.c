@@ -142,12 +142,15 @@ static enum r2_nic_file_result replace(const char *path, const struct r2_nic_his
     return rc;
 }
 
+/* It keeps its name, too, until the next one has it: who finds none makes one, and would have the
+ * lock of that while we hold this one's. */
 static void set_aside(const char *path)
 {
     char bad[600];
 
     snprintf(bad, sizeof(bad), "%s.bad", path);
-    rename(path, bad); /* else it is replaced, which is as good */
+    unlink(bad);
+    link(path, bad); /* else it is replaced, which is as good */
 }
 
 enum r2_nic_file_result r2_nic_file_enter(const char *path, uid_t uid,

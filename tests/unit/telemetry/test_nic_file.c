@@ -174,6 +174,28 @@ START_TEST(a_damaged_one_is_named_and_set_aside)
 }
 END_TEST
 
+/* The lock is on it: who comes meanwhile must not find another file, or none. */
+START_TEST(a_damaged_one_keeps_its_name_until_the_next_has_it)
+{
+    struct stat before, after;
+
+    file_put("garbage\n");
+    ck_assert_int_eq(stat(path, &before), 0);
+    ck_assert_int_eq(mkdir(next, 0700), 0); /* the next one cannot be written */
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(enter(5, 9 * HOUR), R2_NIC_FILE_FAILED);
+        ck_assert_ptr_nonnull(strstr(why, ".nics.new: "));
+        ck_assert_int_eq(stat(path, &after), 0);
+        ck_assert_uint_eq(after.st_ino, before.st_ino);
+    }
+    ck_assert_int_eq(rmdir(next), 0);
+    ck_assert_int_eq(enter(5, 9 * HOUR), R2_NIC_FILE_DAMAGED);
+    ck_assert_int_eq(stat(bad, &after), 0);
+    ck_assert_uint_eq(after.st_ino, before.st_ino);
+    ck_assert_int_eq(get(), R2_NIC_FILE_OK);
+}
+END_TEST
+
 START_TEST(one_that_is_too_large_is_damaged)
 {
     ck_assert_int_eq(enter(1, HOUR), R2_NIC_FILE_OK);
@@ -225,6 +247,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_process_that_is_killed_leaves_it_whole);
     tcase_add_test(t, who_holds_it_is_not_waited_for);
     tcase_add_loop_test(t, a_damaged_one_is_named_and_set_aside, 0, 4);
+    tcase_add_test(t, a_damaged_one_keeps_its_name_until_the_next_has_it);
     tcase_add_test(t, one_that_is_too_large_is_damaged);
     tcase_add_test(t, what_others_may_write_is_not_used);
     tcase_add_test(t, names);

@@ -119,6 +119,16 @@ static int lock_file(const char *path, uid_t uid, enum r2_nic_file_result *rc, c
     return -1;
 }
 
+static bool write_all(int fd, const char *text, size_t n)
+{
+    ssize_t done = write(fd, text, n);
+
+    if (done >= 0 && (size_t)done < n) {
+        errno = ENOSPC; /* the next one would say so */
+    }
+    return done == (ssize_t)n;
+}
+
 /* Whole, or not at all. Under the lock of @path: nobody else writes the other name. */
 static enum r2_nic_file_result replace(const char *path, const struct r2_nic_history *h, char *why,
                                        size_t why_len)
@@ -131,7 +141,7 @@ static enum r2_nic_file_result replace(const char *path, const struct r2_nic_his
     snprintf(next, sizeof(next), "%s.new", path);
     unlink(next); /* of a process that was killed here */
     fd = n ? open_file(next, O_WRONLY | O_CREAT | O_EXCL) : -1;
-    if (fd < 0 || write(fd, text, n) != (ssize_t)n || rename(next, path) != 0) {
+    if (fd < 0 || !write_all(fd, text, n) || rename(next, path) != 0) {
         rc = failed(next, why, why_len);
         unlink(next);
     }

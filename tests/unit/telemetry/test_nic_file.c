@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -196,6 +197,49 @@ START_TEST(a_damaged_one_keeps_its_name_until_the_next_has_it)
 }
 END_TEST
 
+/* The file is as it was, the error is named, and nothing is left beside it. */
+START_TEST(a_full_disk_leaves_it_as_it_was)
+{
+    struct rlimit was, small = {.rlim_cur = 10};
+
+    ck_assert_int_eq(enter(1, 9 * HOUR), R2_NIC_FILE_OK);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small.rlim_max = was.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0); /* ten bytes go, the others do not */
+    errno = 0;
+    ck_assert_int_eq(enter(2, 9 * HOUR), R2_NIC_FILE_FAILED);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &was), 0);
+    ck_assert_msg(strstr(why, ".nics.new: No space left on device") != NULL, "%s", why);
+    ck_assert_int_eq(access(next, F_OK), -1);
+    ck_assert_int_eq(get(), R2_NIC_FILE_OK);
+    ck_assert_uint_eq(h.nics, 1);
+}
+END_TEST
+
+/* A directory in its place, a directory that is not there, a file of somebody else. */
+START_TEST(what_is_no_file_of_ours_is_named)
+{
+    struct r2_nic_note n = note(1, 9 * HOUR);
+    const uid_t other = geteuid() + 1;
+
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_int_eq(get(), R2_NIC_FILE_FAILED);
+    ck_assert_ptr_nonnull(strstr(why, "is not a file"));
+    ck_assert_int_eq(enter(1, 9 * HOUR), R2_NIC_FILE_FAILED);
+    ck_assert_ptr_nonnull(strstr(why, "Is a directory"));
+    ck_assert_int_eq(rmdir(path), 0);
+    ck_assert_int_eq(r2_nic_file_enter("/nowhere/nics", geteuid(), &n, 1, why, sizeof(why)),
+                     R2_NIC_FILE_FAILED);
+    ck_assert_str_eq(why, "/nowhere/nics: No such file or directory");
+    ck_assert_int_eq(enter(1, 9 * HOUR), R2_NIC_FILE_OK);
+    ck_assert_int_eq(r2_nic_file_read(path, other, &h, why, sizeof(why)), R2_NIC_FILE_FAILED);
+    ck_assert_uint_eq(h.nics, 0);
+    ck_assert_int_eq(r2_nic_file_enter(path, other, &n, 1, why, sizeof(why)), R2_NIC_FILE_FAILED);
+    ck_assert_ptr_nonnull(strstr(why, "belongs to user"));
+}
+END_TEST
+
 START_TEST(one_that_is_too_large_is_damaged)
 {
     ck_assert_int_eq(enter(1, HOUR), R2_NIC_FILE_OK);
@@ -248,6 +292,8 @@ static void add(TCase *t)
     tcase_add_test(t, who_holds_it_is_not_waited_for);
     tcase_add_loop_test(t, a_damaged_one_is_named_and_set_aside, 0, 4);
     tcase_add_test(t, a_damaged_one_keeps_its_name_until_the_next_has_it);
+    tcase_add_test(t, a_full_disk_leaves_it_as_it_was);
+    tcase_add_test(t, what_is_no_file_of_ours_is_named);
     tcase_add_test(t, one_that_is_too_large_is_damaged);
     tcase_add_test(t, what_others_may_write_is_not_used);
     tcase_add_test(t, names);

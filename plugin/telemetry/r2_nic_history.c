@@ -8,6 +8,7 @@
 #include "base/r2_fnv.h"
 
 #define HEAD "r2.nic-history/1\n"
+#define END  "end "
 #define LINE 128 /* bytes */
 
 const char *r2_nic_verdict_name(unsigned verdict)
@@ -219,7 +220,7 @@ size_t r2_nic_history_print(const struct r2_nic_history *h, char *out, size_t ro
         fclose(f);
         return 0;
     }
-    fprintf(f, "end %08x\n", r2_fnv_add(R2_FNV_BASIS, out, (size_t)n));
+    fprintf(f, END "%08x\n", r2_fnv_add(R2_FNV_BASIS, out, (size_t)n));
     fflush(f);
     n = ftell(f);
     return fclose(f) == 0 && n > 0 && (size_t)n < room ? (size_t)n : 0;
@@ -288,12 +289,17 @@ static int line_parse(const char *line, struct r2_nic_history *h)
     return p && strncmp(line, "job ", 4) == 0 ? job_parse(line, p) : -1;
 }
 
-/* The last line, which begins at @at: the checksum of all before it, and nothing behind. */
+/* The last line, which begins at @at: the checksum of all before it, and nothing behind. What does
+ * not begin like one is not worth a checksum: that would be one for each line. */
 static int is_end(const char *text, size_t at, size_t len)
 {
     char want[32];
-    int n = snprintf(want, sizeof(want), "end %08x\n", r2_fnv_add(R2_FNV_BASIS, text, at));
+    int n;
 
+    if (len - at < sizeof(END) - 1 || memcmp(text + at, END, sizeof(END) - 1) != 0) {
+        return 0;
+    }
+    n = snprintf(want, sizeof(want), END "%08x\n", r2_fnv_add(R2_FNV_BASIS, text, at));
     return len - at == (size_t)n && memcmp(text + at, want, (size_t)n) == 0;
 }
 

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "plugin/base/r2_fnv.h"
 #include "plugin/telemetry/r2_nic_history.h"
 #include "tests/unit/suite.h"
 
@@ -190,6 +192,43 @@ START_TEST(its_size_is_bounded)
 }
 END_TEST
 
+static double cpu_seconds(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* The service thread reads it: a full one costs some checksums of its text, not one for each line
+ * (some 900). */
+START_TEST(a_full_one_is_read_in_one_go)
+{
+    double read = 1e9, sum = 1e9;
+    volatile uint32_t hash;
+    size_t n;
+
+    for (unsigned nic = 0; nic < R2_NIC_HISTORY_NICS; nic++) {
+        for (unsigned i = 0; i < R2_NIC_HISTORY_HOURS; i++) {
+            failed(nic + 1, now + i * HOUR, i);
+        }
+    }
+    n = r2_nic_history_print(&h, text, sizeof(text));
+    for (int i = 0; i < 5; i++) {
+        double from = cpu_seconds(), to;
+
+        ck_assert_int_eq(r2_nic_history_parse(text, n, &again), 0);
+        to = cpu_seconds();
+        read = to - from < read ? to - from : read;
+        hash = r2_fnv_add(R2_FNV_BASIS, text, n);
+        from = cpu_seconds();
+        sum = from - to < sum ? from - to : sum;
+    }
+    (void)hash;
+    ck_assert_msg(read < 100 * sum, "%.3f ms, a checksum takes %.3f ms", 1e3 * read, 1e3 * sum);
+}
+END_TEST
+
 /* An hour in the past goes where it belongs. */
 START_TEST(hours_are_in_order)
 {
@@ -268,6 +307,7 @@ static void add(TCase *t)
     tcase_add_test(t, slow_to_several_peers_is_a_drain);
     tcase_add_test(t, what_is_old_or_of_the_future_does_not_count);
     tcase_add_test(t, its_size_is_bounded);
+    tcase_add_test(t, a_full_one_is_read_in_one_go);
     tcase_add_test(t, hours_are_in_order);
     tcase_add_test(t, two_users_see_the_same_failure);
     tcase_add_test(t, what_is_damaged_is_refused);

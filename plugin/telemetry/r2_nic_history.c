@@ -107,7 +107,9 @@ void r2_nic_history_note(struct r2_nic_history *h, const struct r2_nic_note *n)
     }
     e->flaps += p->failed_at && apart <= R2_NIC_HISTORY_FLAP;
     e->failures += !p->failed_at || apart > R2_NIC_HISTORY_FLAP;
-    p->failed_at = n->at > p->failed_at ? n->at : p->failed_at;
+    /* What lies further back than a flap was said by a clock that has been set back since: those
+     * that follow are told apart by it. */
+    p->failed_at = n->at > p->failed_at || apart > R2_NIC_HISTORY_FLAP ? n->at : p->failed_at;
 }
 
 /* --- verdict --- */

@@ -157,6 +157,21 @@ START_TEST(what_is_old_or_of_the_future_does_not_count)
 }
 END_TEST
 
+/* What was said while the clock was ahead does not make each report a failure of its own. */
+START_TEST(a_clock_that_is_set_back)
+{
+    failed(1, now + 30 * DAY, 1);
+    for (int i = 0; i < 8; i++) {
+        failed(1, now + (uint64_t)(i % 3), 2);
+    }
+    failed(1, now + 30, 2);
+    judged();
+    ck_assert_uint_eq(j.failures, 1);
+    ck_assert_uint_eq(j.flaps, 1);
+    ck_assert_uint_eq(h.nic[0].failed_at, now + 30);
+}
+END_TEST
+
 /* More of everything than there is room for. */
 START_TEST(its_size_is_bounded)
 {
@@ -306,6 +321,7 @@ static void add(TCase *t)
     tcase_add_test(t, ten_flaps_are_a_drain);
     tcase_add_test(t, slow_to_several_peers_is_a_drain);
     tcase_add_test(t, what_is_old_or_of_the_future_does_not_count);
+    tcase_add_test(t, a_clock_that_is_set_back);
     tcase_add_test(t, its_size_is_bounded);
     tcase_add_test(t, a_full_one_is_read_in_one_go);
     tcase_add_test(t, hours_are_in_order);

@@ -229,10 +229,10 @@ struct r2_questions {
     uint8_t slots_log2;  /* each connection may ask in one turn of so many */
 };
 
-/* A process at the other end of connections. Service thread. */
 struct r2_transfer;
 struct r2_nic_log;
 
+/* A process at the other end of connections. Service thread. */
 struct r2_peer {
     struct r2_peer *next, **prev, *hash_next;
     struct r2_oob_peer *oob;

@@ -15,8 +15,8 @@
 /* Of all users whose files this one may read. */
 struct past {
     struct r2_nic_history all;
-    int files, unread;
-    char why[700]; /* of the first that could not be read */
+    int unread;    /* files */
+    char why[700]; /* of the first of them */
 };
 
 static void take_file(struct past *p, const char *dir, const char *name, uid_t uid)
@@ -31,7 +31,6 @@ static void take_file(struct past *p, const char *dir, const char *name, uid_t u
     }
     if (rc == R2_NIC_FILE_OK) {
         r2_nic_history_merge(&p->all, h);
-        p->files++;
     } else if (rc != R2_NIC_FILE_NONE && p->unread++ == 0) {
         snprintf(p->why, sizeof(p->why), "%s", why);
     }
@@ -161,19 +160,11 @@ void prom_nic_history(FILE *f, const struct stat_found *found)
 
         r2_nic_history_judge(n, (uint64_t)time(NULL), &d);
         if (i == 0) {
-            fputs(
-                "# HELP r2_nic_drain_advised 1: its history over jobs says that it is to be drained.\n"
-                "# TYPE r2_nic_drain_advised gauge\n",
-                f);
+            prom_head(f, "r2_nic_drain_advised", "gauge",
+                      "1: its history over jobs says that it is to be drained.");
         }
-        fputs("r2_nic_drain_advised{device=\"", f);
-        for (const char *c = n->name; *c; c++) {
-            if (*c == '\\' || *c == '"') {
-                putc('\\', f);
-            }
-            putc(*c, f);
-        }
-        fprintf(f, "\",port=\"%u\",guid=\"%016" PRIx64 "\"} %d\n", n->port, n->guid,
+        prom_label(f, "r2_nic_drain_advised{", "device", n->name);
+        fprintf(f, ",port=\"%u\",guid=\"%016" PRIx64 "\"} %d\n", n->port, n->guid,
                 d.verdict == R2_NIC_DRAIN);
     }
     free(p);

@@ -62,14 +62,9 @@ static int peers_take(const struct stat_found *found, struct peer *peers)
 /* "NAME{peer="..",size=".."" */
 static void of_peer(FILE *f, const char *name, const char *host, unsigned size)
 {
-    fprintf(f, "%s{peer=\"", name);
-    for (const char *c = host; *c; c++) {
-        if (*c == '\\' || *c == '"') {
-            putc('\\', f);
-        }
-        putc(*c, f);
-    }
-    fprintf(f, "\",size=\"%s\"", r2_band_size_name(size));
+    fputs(name, f);
+    prom_label(f, "{", "peer", host);
+    prom_label(f, ",", "size", r2_band_size_name(size));
 }
 
 static void seconds(FILE *f, const char *level, uint64_t ns)
@@ -92,10 +87,9 @@ static void metric(FILE *f, const struct peer *peers, int n, int outside)
                 continue;
             }
             if (shown++ == 0) {
-                fprintf(f, "# HELP %s %s\n# TYPE %s gauge\n", name,
-                        outside ? "1: transfers to the host take longer, or shorter, than usual."
-                                : "Times of transfers to the host of late, of some.",
-                        name);
+                prom_head(f, name, "gauge",
+                          outside ? "1: transfers to the host take longer, or shorter, than usual."
+                                  : "Times of transfers to the host of late, of some.");
             }
             of_peer(f, name, peers[i].host, s);
             if (outside) {

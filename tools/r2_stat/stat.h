@@ -70,7 +70,7 @@ void stat_print(const struct stat_found *f, struct stat_more more);
 /* How long sends take: by NIC; of one connection. */
 void stat_print_sends(const struct stat_nic *nic, int nics);
 void stat_print_sends_of(const struct r2_stat_conn *c);
-/* Transfers to each peer of  processes. */
+/* Transfers to each peer of @p. */
 void stat_print_peers(struct stat_proc *const *p, int n);
 /* ns; 0: of none. */
 uint64_t stat_mean(const struct r2_stat_times *t);

@@ -454,6 +454,9 @@ static void texts_clean(const struct r2_stat_view *v)
         for (const char *c = v->peer[i].host; *c; c++) {
             ck_assert(*c >= 0x20 && *c < 0x7f);
         }
+        for (const char *c = v->peer[i].address; *c; c++) {
+            ck_assert(*c >= 0x20 && *c < 0x7f);
+        }
         for (int s = 0; s < R2_BAND_SIZES; s++) {
             ck_assert_uint_lt(v->peer[i].transfer[s].state, R2_BAND_STATES);
         }

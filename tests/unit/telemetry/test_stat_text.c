@@ -20,7 +20,8 @@ static char dir[64], text[16384];
 static struct r2_stat *stat_file[2];
 static struct r2_stat_nic nic[3];
 static struct r2_stat_conn conn;
-static uint32_t peers[2]; /* records of each file */
+static uint32_t peers[2]; /* records of each file ... */
+static uint32_t unlisted; /* ... and peers for which there was none */
 static uint64_t now;
 
 /* r2_stat ARGUMENTS on what stands there; its exit status. */
@@ -62,7 +63,7 @@ static void put(int i)
                               .capacity_up = 3,
                               .conns_all = 1,
                               .peers = peers[i],
-                              .peers_all = peers[i],
+                              .peers_all = peers[i] + unlisted,
                               .conns = 1};
 
     r2_stat_begin(stat_file[i]);
@@ -93,7 +94,7 @@ static void setup(void)
         snprintf(nic[i].name, sizeof(nic[i].name), "fab%u", i);
         memcpy(nic[i].device, nic[i].name, sizeof(nic[i].device));
     }
-    peers[0] = peers[1] = 0;
+    peers[0] = peers[1] = unlisted = 0;
     conn =
         (struct r2_stat_conn){.id = 1, .is_send = 1, .npaths = 5, .standing = 1, .peer_host = "h1"};
 }
@@ -295,9 +296,12 @@ START_TEST(transfers_to_peers)
     peers[0] = 1;
     ck_assert_int_eq(r2_stat_put_peer(stat_file[0], 0, &peer), 1);
     ck_assert_int_eq(r2_stat_put_peer(stat_file[0], R2_STAT_PEERS, &peer), 0);
+    unlisted = 3;
     put(0);
+    unlisted = 0;
     memset(&peer, 0, sizeof(peer));
     transfer_put(&peer, "h1", R2_BAND_128K, 10000000, R2_BAND_INSIDE);
+    transfer_put(&peer, "h1", R2_BAND_MORE, 4000, R2_BAND_BELOW);
     ck_assert_int_eq(r2_stat_put_peer(stat_file[1], 0, &peer), 1);
     memset(&peer, 0, sizeof(peer));
     transfer_put(&peer, "h\"2", R2_BAND_1M, 10000000, R2_BAND_INSIDE);
@@ -309,16 +313,18 @@ START_TEST(transfers_to_peers)
     has("\n    4711 h1                       128K        512   20.0 ms   40.0 ms  6.0 ms to 15.0 ms    above\n");
     has("\n    4711 h1                       more        512    3.0 us    6.0 us  -                    learning\n");
     has("\n    4712 h1                       128K        512   10.0 ms   20.0 ms  6.0 ms to 15.0 ms    inside\n");
+    ck_assert_msg(strstr(text, " 16K ") == NULL, "%s", text); /* none was timed */
     tool("--json");
     has("\"peers\":[{\"host\":\"h1\",\"address\":\"10.0.0.2:4711\",\"transfer\":{\"16K\":null,\"128K\":{\"timed\":512,\"samples\":16,\"at\":\"20");
     has("\"p50_ns\":20000000,\"p99_ns\":40000000,\"band_ns\":[6000000,15000000],\"state\":\"above\",\"since\":\"20");
     has("\"band_ns\":null,\"state\":\"learning\"");
+    has("\"peers_not_listed\":3");
     has("\"peers_not_listed\":0");
     tool("--prom");
     has("r2_peer_transfer_seconds{peer=\"h1\",size=\"128K\",level=\"0.5\"} 0.020000000\n");
     has("r2_peer_transfer_seconds{peer=\"h1\",size=\"128K\",level=\"0.99\"} 0.040000000\n");
     has("r2_peer_transfer_outside{peer=\"h1\",size=\"128K\"} 1\n");
-    has("r2_peer_transfer_outside{peer=\"h1\",size=\"more\"} 0\n");
+    has("r2_peer_transfer_outside{peer=\"h1\",size=\"more\"} 1\n"); /* shorter */
     ck_assert_msg(strstr(text, "size=\"1M\"") == NULL, "%s", text);
 }
 END_TEST

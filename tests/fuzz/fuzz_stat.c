@@ -180,32 +180,55 @@ static void line_check(struct fuzz_in *in)
                (out[0] == '{' && out[n - 2] == '}' && out[n - 1] == '\n' && out[n] == '\0'));
 }
 
+/* A line of a history, or some; @hour goes on, so that most lines are taken. */
+static size_t nics_line_put(struct fuzz_in *in, char *out, size_t room, unsigned *hour)
+{
+    unsigned long long a, b;
+    char raw[64];
+    size_t n = 0;
+
+    switch (fuzz_pick(in, 8)) {
+    case 0:
+        a = fuzz_number(in);
+        b = fuzz_number(in);
+        return (size_t)snprintf(out, room, "nic %016llx %u fab%u %llu\n", a, (unsigned)b,
+                                fuzz_pick(in, 40), b);
+    case 1:
+        a = fuzz_number(in);
+        return (size_t)snprintf(out, room, "job %08x %u\n", (unsigned)a, (unsigned)(a >> 32));
+    case 2:
+        a = fuzz_number(in);
+        b = fuzz_number(in);
+        return (size_t)snprintf(out, room, "hour %llu %u %llu %08x\n", a, fuzz_pick(in, 9), b,
+                                (unsigned)b);
+    case 3:
+        fuzz_text(in, raw, sizeof(raw));
+        return (size_t)snprintf(out, room, "%s\n", raw);
+    case 4: /* as many as there may be, and one more */
+        for (unsigned i = 24 + fuzz_pick(in, 26); i > 0; i--) {
+            n += (size_t)snprintf(out + n, room - n, "hour %u 1 0 00000000\n", ++*hour);
+        }
+        return n;
+    default:
+        *hour += 1 + fuzz_pick(in, 30);
+        a = fuzz_u8(in);
+        return (size_t)snprintf(out, room, "hour %u %llu %u %08x\n", *hour, a & 7, (unsigned)a >> 3,
+                                (unsigned)a * 0x01030709u);
+    }
+}
+
 /* A history of NICs whose checksum is right, as a process of the same user may make it: what is
  * taken prints as it was taken, and lines that are no such are refused. */
 static void nics_history_check(struct fuzz_in *in)
 {
     static struct r2_nic_history h, again;
     static char text[R2_NIC_HISTORY_TEXT];
-    static const char *const line[] = {"nic %016llx %llu fab0 %llu\n", "hour %llu %llu %llu %08x\n",
-                                       "job %08llx %llu\n"};
     struct r2_nic_judged j;
-    char raw[64];
+    unsigned hour = fuzz_pick(in, 4);
     size_t n = (size_t)snprintf(text, sizeof(text), "r2.nic-history/1\n");
 
-    for (unsigned i = fuzz_pick(in, 80); i > 0 && fuzz_more(in); i--) {
-        unsigned k = fuzz_pick(in, 4);
-        unsigned long long a = fuzz_number(in), b = fuzz_number(in), c = fuzz_number(in);
-
-        if (k == 3) {
-            fuzz_text(in, raw, sizeof(raw));
-            n += (size_t)snprintf(text + n, sizeof(text) - n, "%s\n", raw);
-        } else if (k == 0) {
-            n += (size_t)snprintf(text + n, sizeof(text) - n, line[0], a, b, c);
-        } else if (k == 1) {
-            n += (size_t)snprintf(text + n, sizeof(text) - n, line[1], a, b, c, (unsigned)a);
-        } else {
-            n += (size_t)snprintf(text + n, sizeof(text) - n, line[2], a & UINT32_MAX, b);
-        }
+    while (fuzz_more(in) && n < sizeof(text) - 4096 && fuzz_pick(in, 16) != 15) {
+        n += nics_line_put(in, text + n, 4000, &hour);
     }
     n += (size_t)snprintf(text + n, sizeof(text) - n, "end %08x\n",
                           r2_fnv_add(R2_FNV_BASIS, text, n));
@@ -213,13 +236,23 @@ static void nics_history_check(struct fuzz_in *in)
         FUZZ_CHECK(h.nics == 0);
         return;
     }
+    FUZZ_CHECK(h.nics <= R2_NIC_HISTORY_NICS);
     for (uint32_t i = 0; i < h.nics; i++) {
-        r2_nic_history_judge(&h.nic[i], fuzz_number(in), &j);
+        const struct r2_nic_past *p = &h.nic[i];
+
+        FUZZ_CHECK(p->hours <= R2_NIC_HISTORY_HOURS && p->jobs <= R2_NIC_HISTORY_JOBS);
+        for (uint32_t k = 1; k < p->hours; k++) {
+            FUZZ_CHECK(p->hour[k - 1].hour < p->hour[k].hour);
+        }
+        for (const char *c = p->name; *c; c++) {
+            FUZZ_CHECK(*c > 0x20 && *c < 0x7f);
+        }
+        r2_nic_history_judge(p, fuzz_number(in), &j);
         FUZZ_CHECK(j.verdict < R2_NIC_VERDICTS);
     }
-    n = r2_nic_history_print(&h, text, sizeof(text));
-    FUZZ_CHECK(n > 0 && r2_nic_history_parse(text, n, &again) == 0 &&
-               memcmp(&h, &again, sizeof(h)) == 0);
+    /* jobs may have stood among hours: as many bytes */
+    FUZZ_CHECK(r2_nic_history_print(&h, text, sizeof(text)) == n);
+    FUZZ_CHECK(r2_nic_history_parse(text, n, &again) == 0 && memcmp(&h, &again, sizeof(h)) == 0);
     memset(&again, 0, sizeof(again));
     r2_nic_history_merge(&again, &h);
     FUZZ_CHECK(again.nics <= h.nics);
@@ -244,14 +277,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         case 2:
             line_check(&in);
             break;
-        case 8:
-            nics_history_check(&in);
-            break;
         case 3:
             FUZZ_CHECK(ftruncate(fd, (off_t)(fuzz_number(&in) % (R2_STAT_SIZE(CONNS) + 1))) == 0);
             break;
         case 4:
             word_put(fuzz_pick(&in, 3) * 8, fuzz_number(&in));
+            break;
+        case 5:
+            nics_history_check(&in);
             break;
         default:
             word_put(place(&in), fuzz_number(&in));

@@ -8,12 +8,11 @@
  *
  * One lock for all of it. The engine's thread holds it while it moves bytes between memory and its
  * own buffers, at most TCPDEV_CHUNK of them, and not while it waits, writes to a socket or copies
- * memory of a GPU; so a
- * call of verbs waits for some ten microseconds at most (one that ends what a copy of a GPU's
- * memory is for: until that has ended), and what it has changed (a queue pair in ERR, a key taken
- * away) holds from its return on. Streams are the engine's alone: others know them as the owner of
- * a list of queue pairs with something to send. What a struct below does not say otherwise of is
- * under the lock.
+ * memory of a GPU; so a call of verbs waits for some ten microseconds at most (one that ends what a
+ * copy of a GPU's memory is for: until that has ended), and what it has changed (a queue pair in
+ * ERR, a key taken away) holds from its return on. Streams are the engine's alone: others know them
+ * as the owner of a list of queue pairs with something to send. What a struct below does not say
+ * otherwise of is under the lock.
  */
 #ifndef TCPDEV_INT_H
 #define TCPDEV_INT_H

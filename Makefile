@@ -137,11 +137,12 @@ check: deps
 	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
 	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+gossip+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_deps.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
-# For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take more than a few seconds left out. ONLY=NAME: those
+# For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take two seconds and more left out. ONLY=NAME: those
 # whose name contains it, slow or not.
-QUICK_SLOW := balance_loop balance_same balance_slow congest cross failback_silent gate oob_conform_mpi oob_conform_ranks oob_mpi_hostile oob_tcp_loss \
-              oob_tcp_storm pair_ways probe_gossip_walk probe_hang probe_verdict protocol_data race_channel race_reorder race_sweep relay_ways setup_slow slow softfab_seg \
-              stage tcpdev tcpdev_gpu tcpdev_stream watch_hour ways
+QUICK_SLOW := abort_keys balance_loop balance_plan balance_same balance_slow congest cross endings failback_silent gate hang host_registry \
+              host_registry_file ib_mr_hang oob_conform_mpi oob_conform_ranks oob_mpi_hostile oob_tcp_hostile oob_tcp_loss oob_tcp_storm \
+              pair_ways probe_gossip_walk probe_hang probe_verdict protocol_data race_channel race_reorder race_sweep relay_ways setup_slow slow \
+              softfab_seg stage tcpdev tcpdev_gpu tcpdev_stream watch watch_hour watch_none watch_tail ways
 QUICK_UNIT  = $(sort $(patsubst test_%.c,%,$(notdir $(UNIT_SRC))))
 QUICK_BIN   = $(addprefix $(B)/quick/tests/unit/test_,$(if $(ONLY),$(foreach t,$(QUICK_UNIT),$(if $(findstring $(ONLY),$(t)),$(t))),$(filter-out $(QUICK_SLOW),$(QUICK_UNIT))))
 .PHONY: quick

@@ -419,6 +419,7 @@ struct r2_inst {
     } reconnect;          /* r2_reconnect.c */
     struct {
         uint64_t clock;            /* ns, stands still while the process does not run */
+        uint64_t lost;             /* ns: real time that it has stood still for */
         uint64_t tick;             /* ... when the connections are checked next */
         uint64_t at, last;         /* the next step and the last one, real time */
         uint64_t rest;             /* ns that the thread sleeps now, nothing being under way; 0 */

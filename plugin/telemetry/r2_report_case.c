@@ -133,7 +133,7 @@ static void stall_begin(struct r2_comm *c, int p, struct r2_report_case *k)
     if (!c->is_send || c->seen.stall_from || c->tx->sposted == c->tx->sack) {
         return;
     }
-    silent = probe_watch_silence(&c->watch->path[p], c->inst->watch.clock);
+    silent = r2_watch_silence(c, p);
     if (silent > R2_MS(c->inst->cfg.t_suspect_ms) / 2) { /* less is within the ticks of the watch */
         from -= silent < from ? silent : from;
     }

@@ -48,6 +48,13 @@ static int send_suspect(struct r2_comm *c, int p)
     return b.suspect.mask != 0;
 }
 
+uint64_t r2_watch_silence(const struct r2_comm *c, int p)
+{
+    uint64_t silence = probe_watch_silence(&c->watch->path[p], c->inst->watch.clock);
+
+    return silence ? silence + c->inst->watch.lost - c->watch->lost[p] : 0;
+}
+
 /* The NICs have done their part, and the process at the other end neither takes it nor answers for
  * so long: people want to know which one it is. */
 static void silent_process(struct r2_comm *c, int p)
@@ -284,6 +291,9 @@ static bool is_silent(struct r2_comm *c, int p, uint64_t clock, const struct pro
     uint64_t backoff = w->backoff;
 
     if (!probe_watch_tick(w, clock, s, t_suspect)) {
+        if (w->moved_at == clock) {
+            c->watch->lost[p] = c->inst->watch.lost;
+        }
         return false;
     }
     if (c->is_send && IB_RLX_GET(c->conn.path[p].sq.used) == 0 && !r2_questions_may_ask(c)) {
@@ -395,6 +405,7 @@ void r2_watch_clock(struct r2_inst *inst, uint64_t now)
     most = inst->watch.rest > most ? inst->watch.rest : most;
     if (inst->watch.at) {
         inst->watch.clock += gone < most ? gone : most;
+        inst->watch.lost += gone < most ? 0 : gone - most;
     }
     inst->watch.last = now;
 }

@@ -12,6 +12,7 @@
 /* What is known of the silence of one connection's paths. Times on the watch's clock. */
 struct r2_watch_conn {
     struct probe_watch path[IB_MAX_PATHS];
+    uint64_t lost[IB_MAX_PATHS]; /* what the clock had lost when that path moved last */
     struct {
         struct probe_watch watch;
         uint64_t confirms; /* a signaled write behind those that stand still: 1 + watch.moved; 0 */
@@ -37,6 +38,10 @@ struct r2_watch_conn {
     struct r2_stall_conn stall;
     struct r2_load_conn load;
 };
+
+/* How long path @p has not moved, as far as is known, in real time: what the watch's clock stood
+ * still for is in it. ns; 0: it has nothing under way. Service thread. */
+uint64_t r2_watch_silence(const struct r2_comm *c, int p);
 
 /*
  * Moves the watch's clock (ns) to @now, by T_suspect / 2 at most: it stands while this process

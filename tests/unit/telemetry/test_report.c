@@ -235,6 +235,34 @@ START_TEST(a_blackhole_is_seen_though_the_port_is_up)
 }
 END_TEST
 
+/* While the process has no processor no silence counts against a NIC; the job has waited all the
+ * same. */
+START_TEST(a_stall_is_real_time)
+{
+    const struct r2_stat_event *e;
+    uint64_t from;
+
+    begin(2, NULL);
+    messages(4);
+    begin_message();
+    rig_fault(rig, "h0:n0 blackhole");
+    rig_run(rig, 12 * RIG_MS); /* seen to be silent, and not yet a suspect */
+    rig->side[0].still = 1;
+    from = rig_now(rig);
+    rig_run(rig, 80 * RIG_MS);
+    rig->side[0].still = 0;
+    rig_kick(&rig->side[0]);
+    ck_assert(ib_conn_up(&rig->side[0].comm->conn, 0)); /* so far */
+    end_message();
+    wait_settled(0);
+    e = event_find(look(0), R2_EVENT_SWITCH);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_int_ge(e->stall_ns, 80 * RIG_MS);
+    ck_assert_int_le(e->stall_ns, (int64_t)(rig_now(rig) - from) + 13 * (int64_t)RIG_MS);
+    end();
+}
+END_TEST
+
 /* The sender's parts arrive over the other NIC at once; what the dead one may still write into is
  * kept from NCCL. */
 START_TEST(what_a_hold_keeps_is_a_stall)
@@ -505,6 +533,7 @@ static void add(TCase *t)
     tcase_add_test(t, an_idle_process_is_not_woken);
     tcase_add_test(t, a_nic_goes_down_and_comes_back);
     tcase_add_test(t, a_blackhole_is_seen_though_the_port_is_up);
+    tcase_add_test(t, a_stall_is_real_time);
     tcase_add_test(t, what_a_hold_keeps_is_a_stall);
     tcase_add_loop_test(t, a_part_that_is_not_known_has_its_code_at_both_ends, 0, 2);
     tcase_add_loop_test(t, a_stall_without_a_fault, 1, 3);

@@ -497,7 +497,7 @@ static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
     e.recommend = v->recommend;
     e.text = text_of(v);
     e.revises.code = v->revises;
-    e.revises.seq = v->revises_id && v->revises_id == r->cause_id ? r->cause_seq : 0;
+    e.revises.seq = v->revises_id && v->revises_id == r->cause.id ? r->cause.seq : 0;
     if (v->nic >= 0 && v->nic < inst->nics.count) {
         snprintf(r->nic[v->nic].blamed, sizeof(r->nic[v->nic].blamed), "%.80s",
                  v->brief   ? v->brief
@@ -507,8 +507,8 @@ static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
     }
     r2_report_emit(r, &e, now);
     if (v->id) {
-        r->cause_id = v->id;
-        r->cause_seq = r->seq;
+        r->cause.id = v->id;
+        r->cause.seq = r->seq;
     }
     if (v->code && strcmp(v->code, probe_code_info(PROBE_CODE_H01)->name) == 0 &&
         (v->severity > 0 || strcmp(v->how, "goes-on") == 0)) {

@@ -168,6 +168,7 @@ static void stall_count(struct r2_comm *c, struct r2_report_case *k, uint64_t ns
     if (k && ns > k->stall_ns) {
         k->stall_ns = ns;
     }
+    r2_hist_note(&r->stall_times[R2_STAT_STALL_FAULT], ns);
     r->sum.stall_max_ns = ns > r->sum.stall_max_ns ? ns : r->sum.stall_max_ns;
     c->seen.stall_ns = ns;
     c->seen.stall_at = r2_report_real(r, now);
@@ -336,6 +337,7 @@ void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over)
         return;
     }
     r->nic[nic].stalls++;
+    r2_hist_note(&r->stall_times[R2_STAT_STALL_OTHER], ns);
     r->sum.stalls_max_ns = ns > r->sum.stalls_max_ns ? ns : r->sum.stalls_max_ns;
     k = case_get(r, R2_EVENT_STALL, nic, r2_now(c->inst));
     if (k) {

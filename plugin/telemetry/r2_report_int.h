@@ -64,14 +64,17 @@ struct r2_report {
     struct r2_event_sum sum;
     uint64_t start; /* CLOCK_REALTIME, ns */
     uint64_t seq, history, lost;
-    uint32_t cause_id;  /* of the latest that may be revised; 0: none */
-    uint64_t cause_seq; /* ... of its event */
+    struct {
+        uint32_t id;  /* of the latest that may be revised; 0: none */
+        uint64_t seq; /* ... of its event */
+    } cause;
     uint32_t case_no;
     struct r2_report_case cas[R2_REPORT_CASES];
     uint32_t stalling; /* connections that wait, or so it seems */
     uint64_t stall_since;
     struct r2_report_nic nic[IB_MAX_NICS];
     struct r2_report_advice advice[R2_ADVICE_REASONS];
+    struct r2_hist_live stall_times[R2_STAT_STALLS];
     int had_more;                        /* than one NIC that is usable */
     struct r2_hook_env *env;             /* for NCCL_R2_ON_EVENT; NULL: none */
     uint64_t record[R2_STAT_CONNS / 64]; /* records in use */

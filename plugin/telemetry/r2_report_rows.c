@@ -352,6 +352,9 @@ static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
     who->stall_max_ns = r->sum.stall_max_ns;
     who->stalls = r->sum.stalls;
     who->stalls_max_ns = r->sum.stalls_max_ns;
+    for (int i = 0; i < R2_STAT_STALLS; i++) {
+        r2_hist_read(&r->stall_times[i], &who->stall_times[i]);
+    }
     who->events_lost = r->lost;
     r->inst->oob->ops->counters(r->inst->oob, &oob);
     who->oob_strangers = oob.strangers;

@@ -2,7 +2,7 @@
  * Statistics of a process in a mapped file of its own (docs/diagnosis.md): format, writer,
  * reader. For the plugin and r2_stat.
  *
- * Format, version 6. Records, each of them a number and a struct below. All is words of 64 bits in
+ * Format, version 7. Records, each of them a number and a struct below. All is words of 64 bits in
  * the host's order. The number is odd while its record changes and grows by two with each change,
  * so a reader knows whether what it has is whole. Structs hold fixed-width fields without holes,
  * texts are ended by a zero.
@@ -26,12 +26,16 @@
 #include "base/r2_hist.h"
 #include "r2_band.h"
 
-#define R2_STAT_VERSION 6
+#define R2_STAT_VERSION 7
 #define R2_STAT_NICS    32
 #define R2_STAT_HISTORY 256
 #define R2_STAT_CONNS   2048
 #define R2_STAT_PEERS   128
 #define R2_STAT_PATHS   8
+
+/* Stalls of connections are counted apart: at a failure, from the last progress before to the first
+ * after; and of 0.5 s and more without one (probe/health/r2_stall.h). */
+enum r2_stat_stall { R2_STAT_STALL_FAULT, R2_STAT_STALL_OTHER, R2_STAT_STALLS };
 
 /* The process. */
 struct r2_stat_who {
@@ -58,6 +62,7 @@ struct r2_stat_who {
                        P27) */
     uint32_t peers; /* records in use, the first ones */
     uint32_t peers_all; /* peers to which sends were timed */
+    struct r2_hist stall_times[R2_STAT_STALLS];
 };
 
 enum r2_stat_nic_state {

@@ -17,10 +17,10 @@
 #define R2_STAT_CONNS_AT    (R2_STAT_PEERS_AT + R2_STAT_PEERS * R2_STAT_RECORD(struct r2_stat_peer))
 #define R2_STAT_SIZE(conns) (R2_STAT_CONNS_AT + (size_t)(conns)*R2_STAT_RECORD(struct r2_stat_conn))
 
-_Static_assert(sizeof(struct r2_stat_who) == 440 && sizeof(struct r2_stat_nic) == 2240 &&
+_Static_assert(sizeof(struct r2_stat_who) == 2216 && sizeof(struct r2_stat_nic) == 2240 &&
                    sizeof(struct r2_stat_conn) == 728 && sizeof(struct r2_stat_event) == 512 &&
                    sizeof(struct r2_stat_path) == 48 && sizeof(struct r2_stat_peer) == 360,
-               "version 6");
+               "version 7");
 _Static_assert(R2_STAT_WHO_AT + R2_STAT_RECORD(struct r2_stat_who) <= R2_STAT_NICS_AT, "head");
 
 /* Word 1: what a reader of another version must not guess. */

@@ -258,8 +258,14 @@ int r2_stat_read_fd(int fd, const char *path, struct r2_stat_view *v, char *why,
     if (get(fd, 0, head, sizeof(head)) == 0 && head[0] == 0) {
         return 0; /* it is being made */
     }
-    if (head[0] != R2_STAT_MAGIC || head[1] != r2_stat_shape()) {
-        snprintf(why, why_len, "%s holds no statistics of this version", path);
+    if (head[0] != R2_STAT_MAGIC) {
+        snprintf(why, why_len, "%s is no statistics file", path);
+        return -1;
+    }
+    if (head[1] != r2_stat_shape()) {
+        snprintf(why, why_len,
+                 "%s holds no statistics of this version: its format is %u, and %d can be read",
+                 path, (unsigned)(head[1] >> 48), R2_STAT_VERSION);
         return -1;
     }
     v->conn = calloc(R2_STAT_CONNS, sizeof(*v->conn));

@@ -86,6 +86,29 @@ static void hist_put(struct r2_json *j, const struct r2_hist *h)
     sends_put(j, t, h);
 }
 
+/* Stalls of connections, at failures and without one. */
+static void stall_times_put(struct r2_json *j, const struct r2_hist *h)
+{
+    static const char *const which[R2_STAT_STALLS] = {
+        [R2_STAT_STALL_FAULT] = "fault", [R2_STAT_STALL_OTHER] = "no_fault"};
+
+    r2_json_open(j, "stall_times", '{');
+    for (int k = 0; k < R2_STAT_STALLS; k++) {
+        struct r2_stat_times t;
+
+        r2_stat_times_of(&h[k], &t);
+        if (t.samples == 0) {
+            r2_json_null(j, which[k]);
+            continue;
+        }
+        r2_json_open(j, which[k], '{');
+        times_put(j, &t);
+        buckets_put(j, &h[k]);
+        r2_json_close(j, '}');
+    }
+    r2_json_close(j, '}');
+}
+
 /* --- NICs --- */
 
 static void nic_put(struct r2_json *j, const struct r2_stat_nic *n)
@@ -235,6 +258,7 @@ static void who_put(struct r2_json *j, const struct stat_proc *p)
     r2_json_int(j, "stall_max_us", (int64_t)(w->stall_max_ns / 1000));
     r2_json_int(j, "stalls", (int64_t)w->stalls);
     r2_json_int(j, "stalls_max_us", (int64_t)(w->stalls_max_ns / 1000));
+    stall_times_put(j, w->stall_times);
     r2_json_int(j, "registrations_kept", (int64_t)w->kept);
     r2_json_int(j, "events_lost", (int64_t)w->events_lost);
     r2_json_int(j, "oob_strangers", (int64_t)w->oob_strangers);

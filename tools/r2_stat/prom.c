@@ -11,6 +11,8 @@
 #include "tools/r2_stat/prom.h"
 
 #define NS ((uint64_t)1000000000)
+/* The first bound of stalls, log2 of ns: 65.5 us, which is less than any of hardware. */
+#define STALL_FIRST (16 - R2_HIST_FROM)
 
 struct out {
     FILE *f;
@@ -135,6 +137,55 @@ static void host_gauges(const struct out *o)
     seconds(o, (uint64_t)ts.tv_sec * NS + (uint64_t)ts.tv_nsec);
 }
 
+/* --- histograms --- */
+
+/* A sample of histogram @name: @what, of which those labels that the metric has beside it. */
+typedef void (*sample_fn)(const struct out *o, const char *what, const void *of, int which);
+
+/* Bounds from bucket @first on: what is below its bound is in the first one. */
+static void times_put(const struct out *o, const struct prom_times *t, int first, sample_fn begin,
+                      const void *of, int which)
+{
+    uint64_t below = 0;
+    char le[32];
+
+    for (int i = 0; i < PROM_TIMES; i++) {
+        uint64_t bound = 1ull << (R2_HIST_FROM + i);
+
+        below += t->n[i];
+        if (i < first) {
+            continue;
+        }
+        snprintf(le, sizeof(le), "%" PRIu64 ".%09u", bound / NS, (unsigned)(bound % NS));
+        begin(o, "_bucket", of, which);
+        prom_label(o->f, ",", "le", i < PROM_TIMES - 1 ? le : "+Inf");
+        fprintf(o->f, "} %" PRIu64 "\n", below);
+    }
+    begin(o, "_sum", of, which);
+    fputs("} ", o->f);
+    seconds(o, t->sum_ns);
+    begin(o, "_count", of, which);
+    fprintf(o->f, "} %" PRIu64 "\n", below);
+}
+
+static void of_stall(const struct out *o, const char *what, const void *of, int which)
+{
+    (void)of;
+    fprintf(o->f, "r2_stall_seconds%s", what);
+    prom_label(o->f, "{", "fault", which == R2_STAT_STALL_FAULT ? "yes" : "no");
+}
+
+/* From the start: increase() does not see a first stall whose series begins with it. */
+static void stalls_put(const struct out *o)
+{
+    prom_head(o->f, "r2_stall_seconds", "histogram",
+              "Stalls of connections; fault: yes, from the last progress before a failure to the "
+              "first after it; no, of half a second and more without one.");
+    for (int k = 0; k < R2_STAT_STALLS; k++) {
+        times_put(o, &o->total.stalls[k], STALL_FIRST, of_stall, NULL, k);
+    }
+}
+
 /* --- of NICs --- */
 
 static void nic_counters(const struct out *o)
@@ -162,35 +213,14 @@ static void nic_counters(const struct out *o)
     }
 }
 
-static void of_sends(const struct out *o, const char *what, const struct prom_nic *n, int size)
+static void of_sends(const struct out *o, const char *what, const void *of, int size)
 {
+    const struct prom_nic *n = of;
     char name[48];
 
     snprintf(name, sizeof(name), "r2_nic_send_seconds%s", what);
     of_nic(o, name, n->device, n->port);
     prom_label(o->f, ",", "size", size == R2_SEND_SMALL ? "small" : "large");
-}
-
-static void sends_of(const struct out *o, const struct prom_nic *n, int size)
-{
-    const struct prom_times *t = &n->sends[size];
-    uint64_t below = 0;
-    char le[32];
-
-    for (int i = 0; i < PROM_TIMES; i++) {
-        uint64_t bound = 1ull << (R2_HIST_FROM + i);
-
-        below += t->n[i];
-        snprintf(le, sizeof(le), "%" PRIu64 ".%09u", bound / NS, (unsigned)(bound % NS));
-        of_sends(o, "_bucket", n, size);
-        prom_label(o->f, ",", "le", i < PROM_TIMES - 1 ? le : "+Inf");
-        fprintf(o->f, "} %" PRIu64 "\n", below);
-    }
-    of_sends(o, "_sum", n, size);
-    fputs("} ", o->f);
-    seconds(o, t->sum_ns);
-    of_sends(o, "_count", n, size);
-    fprintf(o->f, "} %" PRIu64 "\n", below);
 }
 
 /* Only what has been timed: of a NIC of receivers there would be 60 lines of zeros. */
@@ -209,7 +239,7 @@ static void nic_sends(const struct out *o)
                     "Times of some sends, from the post until the process saw the completion; "
                     "small: of at most 16 KiB.");
             }
-            sends_of(o, &o->total.nic[i], s);
+            times_put(o, &o->total.nic[i].sends[s], 0, of_sends, &o->total.nic[i], s);
         }
     }
 }
@@ -348,6 +378,7 @@ static void everything(FILE *f, const struct stat_found *found, const struct pro
     o.nics = stat_nics(found->proc, found->procs, o.nic);
     host_gauges(&o);
     host_counters(&o);
+    stalls_put(&o);
     prom_jobs(f, found);
     prom_verdicts(f, found);
     nic_counters(&o);

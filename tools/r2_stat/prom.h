@@ -53,6 +53,7 @@ struct prom_count {
     uid_t uid;
     uint64_t unique; /* of its file; 0 with uid 0: all that have ended */
     uint64_t sum[PROM_SUMS];
+    struct prom_times stalls[R2_STAT_STALLS];
     int nics;
     struct prom_nic nic[R2_STAT_NICS];
 };

@@ -2,10 +2,12 @@
  * What the processes have counted, from one look to the next, so that a process that ends takes
  * nothing away from the host's counters. Text, a record a line:
  *
- *     r2.prom/4
+ *     r2.prom/5
  *     ended SUM...                        of all that have ended: 13 numbers, of version 1 the
  *                                         first 8, of version 2 the first 11
  *     process UID UNIQUE SUM...           one that lived at the last look
+ *     stalls WHICH SUM N...               stalls of the record above, where there are any: enum
+ *                                         r2_stat_stall, ns, PROM_TIMES counts; since version 5
  *     nic DEVICE PORT SUM...              over a NIC, of the record above: 5 numbers, of versions 1
  *                                         and 2 the first 4
  *     sends DEVICE PORT SIZE SUM N...     times of sends over it, where there are any: enum
@@ -26,12 +28,13 @@
 /* The newest one first. */
 static const struct version {
     const char *head;
-    int sums, nic_sums, sends;
+    int sums, nic_sums, sends, stalls;
 } versions[] = {
-    {"r2.prom/4", PROM_SUMS, PROM_NIC_SUMS, 1},
-    {"r2.prom/3", PROM_SUMS, PROM_NIC_SUMS, 0},
-    {"r2.prom/2", PROM_STALLS, PROM_NIC_STALLS, 0},
-    {"r2.prom/1", PROM_STRANGERS, PROM_NIC_STALLS, 0},
+    {"r2.prom/5", PROM_SUMS, PROM_NIC_SUMS, 1, 1},
+    {"r2.prom/4", PROM_SUMS, PROM_NIC_SUMS, 1, 0},
+    {"r2.prom/3", PROM_SUMS, PROM_NIC_SUMS, 0, 0},
+    {"r2.prom/2", PROM_STALLS, PROM_NIC_STALLS, 0, 0},
+    {"r2.prom/1", PROM_STRANGERS, PROM_NIC_STALLS, 0, 0},
 };
 _Static_assert(PROM_STRANGERS == 8 && PROM_STALLS == 11 && PROM_NIC_STALLS == 4,
                "what older versions have comes first");
@@ -88,6 +91,9 @@ void prom_count_add(struct prom_count *to, const struct prom_count *from)
     for (int s = 0; s < PROM_SUMS; s++) {
         to->sum[s] += from->sum[s];
     }
+    for (int k = 0; k < R2_STAT_STALLS; k++) {
+        times_add(&to->stalls[k], &from->stalls[k]);
+    }
     for (int i = 0; i < from->nics; i++) {
         struct prom_nic *n = nic_at(to, from->nic[i].device, from->nic[i].port);
 
@@ -110,6 +116,9 @@ void prom_count_take(struct prom_count *out, const struct stat_proc *p)
                                        w->verdicts, w->replayed_bytes, w->events_lost,
                                        w->oob_strangers, w->oob_bad_frames, w->oob_bad_messages,
                                        w->stalls, w->kept}};
+    for (int k = 0; k < R2_STAT_STALLS; k++) {
+        times_take(&out->stalls[k], &w->stall_times[k]);
+    }
     for (uint32_t i = 0; i < w->nics; i++) {
         const struct r2_stat_nic *k = &p->v.nic[i];
         struct prom_nic *n = k->device[0] ? nic_at(out, k->device, k->port) : NULL;
@@ -190,21 +199,44 @@ static int nic_read(const char *line, struct prom_count *c, int sums)
     return n ? 0 : -1;
 }
 
+/* The sum, then the counts. */
+static int times_read(const char *p, struct prom_times *t)
+{
+    uint64_t row[1 + PROM_TIMES];
+
+    if (numbers_read(p, row, 1 + PROM_TIMES) != 0) {
+        return -1;
+    }
+    t->sum_ns = row[0];
+    memcpy(t->n, row + 1, sizeof(t->n));
+    return 0;
+}
+
+static int stalls_read(const char *line, struct prom_count *c)
+{
+    unsigned which;
+    int at = 0;
+
+    if (c == NULL || sscanf(line, "stalls %1u%n", &which, &at) != 1 || which >= R2_STAT_STALLS) {
+        return -1;
+    }
+    return times_read(line + at, &c->stalls[which]);
+}
+
 static int sends_read(const char *line, struct prom_count *c)
 {
     char device[24];
-    uint64_t row[1 + PROM_TIMES];
+    struct prom_times times;
     unsigned port, size;
     int at = 0;
     struct prom_nic *n;
 
     if (c == NULL || sscanf(line, "sends %23s %3u %1u%n", device, &port, &size, &at) != 3 ||
-        size >= R2_SEND_SIZES || numbers_read(line + at, row, 1 + PROM_TIMES) != 0 ||
+        size >= R2_SEND_SIZES || times_read(line + at, &times) != 0 ||
         (n = nic_at(c, device, port)) == NULL) {
         return -1;
     }
-    n->sends[size].sum_ns = row[0];
-    memcpy(n->sends[size].n, row + 1, sizeof(n->sends[size].n));
+    n->sends[size] = times;
     return 0;
 }
 
@@ -219,6 +251,9 @@ static int line_read(const char *line, struct prom_book *b, struct prom_count **
     }
     if (v->sends && strncmp(line, "sends ", 6) == 0) {
         return sends_read(line, *of);
+    }
+    if (v->stalls && strncmp(line, "stalls ", 7) == 0) {
+        return stalls_read(line, *of);
     }
     if (strncmp(line, "ended ", 6) == 0) {
         *of = &b->ended;
@@ -294,17 +329,22 @@ int prom_book_read(const char *file, struct prom_book *b, char *why, size_t why_
     return rc;
 }
 
+static void times_print(FILE *f, const struct prom_times *t)
+{
+    fprintf(f, " %" PRIu64, t->sum_ns);
+    for (int i = 0; i < PROM_TIMES; i++) {
+        fprintf(f, " %" PRIu64, t->n[i]);
+    }
+    putc('\n', f);
+}
+
 static void sends_print(FILE *f, const struct prom_nic *n)
 {
     for (int s = 0; s < R2_SEND_SIZES; s++) {
-        if (prom_times_count(&n->sends[s]) == 0) {
-            continue;
+        if (prom_times_count(&n->sends[s]) > 0) {
+            fprintf(f, "sends %s %u %d", n->device, n->port, s);
+            times_print(f, &n->sends[s]);
         }
-        fprintf(f, "sends %s %u %d %" PRIu64, n->device, n->port, s, n->sends[s].sum_ns);
-        for (int i = 0; i < PROM_TIMES; i++) {
-            fprintf(f, " %" PRIu64, n->sends[s].n[i]);
-        }
-        putc('\n', f);
     }
 }
 
@@ -314,6 +354,12 @@ static void count_print(FILE *f, const struct prom_count *c)
         fprintf(f, " %" PRIu64, c->sum[s]);
     }
     putc('\n', f);
+    for (int k = 0; k < R2_STAT_STALLS; k++) {
+        if (prom_times_count(&c->stalls[k]) > 0) {
+            fprintf(f, "stalls %d", k);
+            times_print(f, &c->stalls[k]);
+        }
+    }
     for (int i = 0; i < c->nics; i++) {
         fprintf(f, "nic %s %u", c->nic[i].device, c->nic[i].port);
         for (int s = 0; s < PROM_NIC_SUMS; s++) {

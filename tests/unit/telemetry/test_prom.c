@@ -151,6 +151,13 @@ static void put(int i, uint64_t k)
                                   .moved = 4,
                                   .since = 6000000000}};
 
+    who.stall_times[R2_STAT_STALL_FAULT].n[0] = 6 * x;
+    who.stall_times[R2_STAT_STALL_FAULT].n[r2_hist_bucket(65000)] = 1 * x;
+    who.stall_times[R2_STAT_STALL_FAULT].n[r2_hist_bucket(70000)] = 2 * x;
+    who.stall_times[R2_STAT_STALL_FAULT].n[R2_HIST_BUCKETS - 1] = 3 * x;
+    who.stall_times[R2_STAT_STALL_FAULT].sum_ns = 2500000000 * x;
+    who.stall_times[R2_STAT_STALL_OTHER].n[r2_hist_bucket(600000000)] = 4 * x;
+    who.stall_times[R2_STAT_STALL_OTHER].sum_ns = 600000000 * x;
     nic[0].sends[R2_SEND_SMALL].n[0] = 2 * x;
     nic[0].sends[R2_SEND_SMALL].n[r2_hist_bucket(1500)] = 3 * x;
     nic[0].sends[R2_SEND_SMALL].n[r2_hist_bucket(1100)] = 4 * x;
@@ -186,6 +193,9 @@ static const char *const counters[][2] = {{"r2_faults_total", "faults"},
                                           {"r2_nic_received_bytes_total", "received_bytes"},
                                           {"r2_nic_work_requests_total", "work_requests"},
                                           {"r2_nic_lives_lost_total", "lives_lost"},
+                                          {"r2_stall_seconds_count", NULL},
+                                          {"r2_stall_seconds_bucket", NULL},
+                                          {"r2_stall_seconds_sum", NULL},
                                           {"r2_nic_send_seconds_count", NULL},
                                           {"r2_nic_send_seconds_bucket", NULL},
                                           {"r2_nic_send_seconds_sum", NULL}};
@@ -288,6 +298,58 @@ START_TEST(times_of_sends)
 }
 END_TEST
 
+/* @x: of both processes; @old: more of the ended. */
+static void stalls_are_counted(double x, double old)
+{
+    ck_assert(value_of("r2_stall_seconds_bucket{fault=\"yes\",le=\"0.000065536\"}") == 7 * x);
+    ck_assert(value_of("r2_stall_seconds_bucket{fault=\"yes\",le=\"0.000131072\"}") == 9 * x + old);
+    ck_assert(value_of("r2_stall_seconds_bucket{fault=\"yes\",le=\"137.438953472\"}") ==
+              9 * x + old);
+    ck_assert(value_of("r2_stall_seconds_bucket{fault=\"yes\",le=\"+Inf\"}") == 12 * x + old);
+    ck_assert(value_of("r2_stall_seconds_count{fault=\"yes\"}") == 12 * x + old);
+    ck_assert(value_of("r2_stall_seconds_sum{fault=\"yes\"}") == 2.5 * x + old);
+    ck_assert(value_of("r2_stall_seconds_bucket{fault=\"no\",le=\"0.536870912\"}") == 0);
+    ck_assert(value_of("r2_stall_seconds_bucket{fault=\"no\",le=\"1.073741824\"}") == 4 * x);
+    ck_assert(value_of("r2_stall_seconds_count{fault=\"no\"}") == 4 * x);
+    ck_assert(strstr(text, "r2_stall_seconds_bucket{fault=\"yes\",le=\"0.000032768\"") == NULL);
+}
+
+/* Stalls: there before the first one, counted on from process to process, and with the memory. */
+START_TEST(times_of_stalls)
+{
+    FILE *f;
+
+    put(0, 0);
+    put(1, 0);
+    to_file();
+    stalls_are_counted(0, 0);
+    put(0, 1000);
+    put(1, 1000);
+    to_file();
+    stalls_are_counted(3000, 0);
+    r2_stat_remove(proc[0]);
+    proc[0] = NULL;
+    to_file();
+    stalls_are_counted(3000, 0);
+    put(1, 2000);
+    to_file();
+    to_file();
+    stalls_are_counted(5000, 0);
+    f = fopen(counters_file, "w");
+    fputs(
+        "r2.prom/5\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nstalls 0 9000000000 0 0 0 0 0 0 0 9 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        f);
+    fclose(f);
+    to_file();
+    stalls_are_counted(4000, 9);
+    ck_assert_msg(tool("--json", json) == 0, "%s", errors);
+    ck_assert_msg(strstr(json, "\"stall_times\":{\"fault\":{\"samples\":48000,") != NULL, "%s",
+                  json);
+    ck_assert_msg(strstr(json, "\"no_fault\":{\"samples\":16000,\"mean_ns\":150000000,") != NULL,
+                  "%s", json);
+}
+END_TEST
+
 /* A process that ends takes nothing away, one that goes on is counted on, the same look twice
  * counts once. */
 START_TEST(counters_do_not_go_backwards)
@@ -331,6 +393,8 @@ START_TEST(an_older_memory_is_taken_over)
         const char *text;
         int strangers; /* known to it */
     } row[] = {
+        {"r2.prom/4\nended 100000 0 0 0 0 0 0 7 11 0 0 0 0\nprocess 1 5 1 0 0 0 0 0 0 0 2 0 0 0 0\nnic mlx5_1 2 1 2 3 4 0\nend\n",
+         13},
         {"r2.prom/1\nended 100000 0 0 0 0 0 0 7\nprocess 1 5 1 0 0 0 0 0 0 0\nnic mlx5_1 2 1 2 3 4\nend\n",
          0},
         {"r2.prom/2\nended 100000 0 0 0 0 0 0 7 11 0 0\nprocess 1 5 1 0 0 0 0 0 0 0 2 0 0\nnic mlx5_1 2 1 2 3 4\nend\n",
@@ -364,7 +428,11 @@ START_TEST(a_damaged_memory_is_an_error)
 {
     static const char *const bad[] = {
         "",
-        "r2.prom/5\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/6\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/5\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nstalls 2 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/5\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nstalls 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/5\nstalls 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nstalls 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
         "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0\nend\n",
         "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nsends a 1 2 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
         "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nsends a 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
@@ -429,8 +497,9 @@ int main(void)
     tcase_add_test(t, the_parser_refuses);
     tcase_add_test(t, counters_equal_those_of_json);
     tcase_add_test(t, times_of_sends);
+    tcase_add_test(t, times_of_stalls);
     tcase_add_test(t, counters_do_not_go_backwards);
-    tcase_add_loop_test(t, an_older_memory_is_taken_over, 0, 3);
+    tcase_add_loop_test(t, an_older_memory_is_taken_over, 0, 4);
     tcase_add_test(t, a_damaged_memory_is_an_error);
     tcase_add_test(t, a_file_that_cannot_be_written);
     suite_add_tcase(s, t);

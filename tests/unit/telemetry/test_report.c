@@ -182,6 +182,10 @@ START_TEST(a_nic_goes_down_and_comes_back)
     ck_assert_ptr_nonnull(e);
     ck_assert_int_gt(e->stall_ns, 0);
     ck_assert_int_lt(e->stall_ns, 20 * RIG_MS); /* virtual time */
+    ck_assert_uint_eq(r2_hist_count(&v->who.stall_times[R2_STAT_STALL_FAULT]), 1);
+    ck_assert_uint_eq(v->who.stall_times[R2_STAT_STALL_FAULT].sum_ns / 1000,
+                      (uint64_t)e->stall_ns / 1000);
+    ck_assert_uint_eq(r2_hist_count(&v->who.stall_times[R2_STAT_STALL_OTHER]), 0);
     ck_assert_int_gt(e->replayed_bytes, 0);
     ck_assert_uint_eq((uint64_t)e->replayed_bytes, comm(0)->tx->count.retransmitted_bytes);
     ck_assert_int_eq(e->capacity_up, 1);
@@ -371,6 +375,9 @@ START_TEST(a_stall_without_a_fault)
     ck_assert_uint_ge(v->who.stalls, 1); /* of one NIC or, where the other carries, too, of both */
     ck_assert_uint_le(v->who.stalls, (unsigned)_i);
     ck_assert_uint_gt(v->who.stalls_max_ns, 900 * RIG_MS);
+    ck_assert_uint_eq(r2_hist_count(&v->who.stall_times[R2_STAT_STALL_OTHER]), v->who.stalls);
+    ck_assert_uint_ge(v->who.stall_times[R2_STAT_STALL_OTHER].sum_ns, v->who.stalls_max_ns);
+    ck_assert_uint_eq(r2_hist_count(&v->who.stall_times[R2_STAT_STALL_FAULT]), 0);
     ck_assert_uint_eq(v->nic[0].stalls, 1);
     ck_assert_uint_gt(v->nic[0].stall_at, 0);
     e = event_find(v, R2_EVENT_STALL);

@@ -499,6 +499,13 @@ START_TEST(what_is_no_statistics_is_not_read)
     fd = open(path, O_RDWR);
     ck_assert_int_eq(pwrite(fd, &v, 8, 8), 8);
     refused(path, "no statistics of this version");
+    v = r2_stat_shape() - (1ull << 48);
+    ck_assert_int_eq(pwrite(fd, &v, 8, 8), 8);
+    refused(path, "its format is 6, and 7 can be read");
+    ck_assert_int_eq(pwrite(fd, &v, 8, 0), 8);
+    refused(path, "is no statistics file");
+    v = R2_STAT_MAGIC;
+    ck_assert_int_eq(pwrite(fd, &v, 8, 0), 8);
     v = r2_stat_shape();
     ck_assert_int_eq(pwrite(fd, &v, 8, 8), 8);
     for (off_t size = 2 * R2_STAT_NICS_AT; size > 0;
@@ -508,7 +515,7 @@ START_TEST(what_is_no_statistics_is_not_read)
 
         ck_assert_int_eq(ftruncate(fd, size - 512), 0);
         rc = r2_stat_read(path, geteuid(), &view, why, sizeof(why));
-        ck_assert_int_eq(rc, size - 512 < 512 ? -1 : 1);
+        ck_assert_int_eq(rc, size - 512 < 2560 ? -1 : 1);
         if (rc == 1) {
             texts_clean(&view);
             r2_stat_view_free(&view);

@@ -356,8 +356,9 @@ struct r2_inst {
         struct r2_reach *reach; /* NULL: memory of GPUs is not tested */
     } mem;
     struct {
-        struct r2_report *report; /* NULL: none */
-        struct r2_nic_log *nics;  /* NULL: none */
+        struct r2_report *report;   /* NULL: none */
+        struct r2_nic_log *nics;    /* NULL: none */
+        struct r2_traffic *traffic; /* NULL: none; service thread */
         /* Of each NIC, by whoever sends over it; r2_latency.c */
         struct r2_hist_live latency[IB_MAX_NICS][R2_SEND_SIZES];
     } telemetry;

@@ -11,6 +11,7 @@
 #include "probe/probe_line.h"
 #include "r2_nic_log.h"
 #include "r2_report_int.h"
+#include "r2_traffic.h"
 
 #define STALL_POLL 1000000ull    /* ns between two checks of connections that wait ... */
 #define STALL_SOON 20000000ull   /* ... for so long; then the watchdog's ticks have to do */
@@ -148,7 +149,9 @@ static void stat_begin(struct r2_report *r)
     r->stat = r2_stat_create(inst->share.run_dir, geteuid(), unique | 1, why, sizeof(why));
     if (r->stat == NULL) {
         R2_WARN("no statistics for r2_stat: %s", why);
+        return;
     }
+    r2_report_traffic_open(r);
 }
 
 static void events_begin(struct r2_report *r)
@@ -231,6 +234,7 @@ void r2_report_stop(struct r2_inst *inst)
     r2_report_emit(r, &e, r2_now(inst));
     events_flush(r);
     r2_event_file_close(&r->events);
+    r2_report_traffic_close(r);
     r2_stat_remove(r->stat);
     r->stat = NULL;
     r->events_on = 0;
@@ -246,6 +250,8 @@ void r2_report_free(struct r2_inst *inst)
     inst->telemetry.nics = NULL;
     if (r) {
         r2_event_file_close(&r->events);
+        r2_traffic_close(inst->telemetry.traffic); /* as the last look has seen it */
+        inst->telemetry.traffic = NULL;
         r2_stat_remove(r->stat);
         free(r->env);
         free(r);

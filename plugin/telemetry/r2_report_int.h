@@ -150,7 +150,15 @@ uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */
 uint64_t r2_report_bytes(
     const struct ib_path *path); /* of messages, in its present incarnation; without the gate */
 void r2_report_rows_write(struct r2_report *r);
+/* The rows of our NICs, as they are now. */
+void r2_report_nics_fill(const struct r2_report *r, struct r2_stat_nic row[IB_MAX_NICS]);
 void r2_report_record_free(struct r2_report *r, struct r2_comm *c);
 void r2_report_event_put(struct r2_report *r, const struct r2_event *e);
+
+/* r2_report_traffic.c: the file of traffic beside the statistics (r2_traffic.h); what the rows of
+ * NICs say now; its last row */
+void r2_report_traffic_open(struct r2_report *r);
+void r2_report_traffic_look(const struct r2_report *r, const struct r2_stat_nic row[IB_MAX_NICS]);
+void r2_report_traffic_close(struct r2_report *r);
 
 #endif

@@ -301,11 +301,9 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     r2_latency_read_nic(r->inst, i, out->sends);
 }
 
-static void nics_write(struct r2_report *r)
+void r2_report_nics_fill(const struct r2_report *r, struct r2_stat_nic row[IB_MAX_NICS])
 {
-    struct r2_stat_nic row[IB_MAX_NICS];
-
-    memset(row, 0, sizeof(row));
+    memset(row, 0, IB_MAX_NICS * sizeof(row[0]));
     for (int i = 0; i < IB_MAX_NICS; i++) {
         row[i].theirs = 1; /* until some path says otherwise */
     }
@@ -315,8 +313,18 @@ static void nics_write(struct r2_report *r)
     for (int i = 0; i < r->inst->nics.count; i++) {
         row[i].theirs &= row[i].moved > 0;
         nic_fill(r, i, &row[i]);
+    }
+}
+
+static void nics_write(struct r2_report *r)
+{
+    struct r2_stat_nic row[IB_MAX_NICS];
+
+    r2_report_nics_fill(r, row);
+    for (int i = 0; i < r->inst->nics.count; i++) {
         r2_stat_put_nic(r->stat, (unsigned)i, &row[i]);
     }
+    r2_report_traffic_look(r, row);
 }
 
 /* --- the process --- */

@@ -2,7 +2,7 @@
 #   R2_DRAIN=no         the node is not drained, the reason is logged only (yes)
 #   R2_STRICT=yes       r2-prolog: a node on which the plugin does not load gets no job: Slurm drains it and queues the job again (no)
 #   R2_SETTLE=SECONDS   r2-health-check: how long a NIC is lost before the node is drained (15)
-#   R2_ARCHIVE=DIR      r2-epilog: where it keeps the events of each job; empty: nowhere (/var/log/nccl-net-r2)
+#   R2_ARCHIVE=DIR      r2-epilog: where it keeps events and traffic of each job; empty: nowhere (/var/log/nccl-net-r2)
 PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 export PATH
 R2_DRAIN=yes R2_STRICT=no R2_SETTLE=15 R2_ARCHIVE=/var/log/nccl-net-r2

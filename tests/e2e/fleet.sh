@@ -347,6 +347,28 @@ wanted slurm && {
     hook r2-epilog SLURM_JOB_UID=0
     calls "slurm: after a job that lost a NIC here" '^\[update\]\[NodeName=n17\]\[State=DRAIN\]\[Reason=nccl-net-r2: (R2-L02 fab1 cable or switch port|h1:fab1 port or cable, says h)'
     if cmp -s "$log/run/nccl-net-r2.0.events.ndjson" "$log/archive/81233.n17.ndjson"; then ok "slurm: the events are kept"; else bad "slurm: the events are kept" "$(ls -R "$log/archive")"; fi
+    # what NICs carried: of this job, and only where something happened
+    traffic() { { printf 'r2\0h1\0slurm\0%s\0' "$1" && head -c 3000 /dev/zero; } >"$log/run/nccl-net-r2.7.$2.traffic"; }
+    slurm_rig
+    cp "$log/r2.event.1" "$log/run/nccl-net-r2.0.events.ndjson"
+    traffic 81233 aa
+    traffic 812334 bb
+    traffic 8123 cc
+    echo 81233 >"$log/secret"
+    ln -s "$log/secret" "$log/run/nccl-net-r2.7.dd.traffic"
+    mkfifo "$log/run/nccl-net-r2.7.ee.traffic"
+    hook r2-epilog
+    ls "$log/archive" "$log/run" >"$log/said"
+    if [ "$(tr '\n' ' ' <"$log/said")" = "$log/archive: 81233.n17.7.aa.traffic 81233.n17.ndjson  $log/run: nccl-net-r2.0.events.ndjson nccl-net-r2.7.bb.traffic nccl-net-r2.7.cc.traffic nccl-net-r2.7.dd.traffic nccl-net-r2.7.ee.traffic " ]; then
+        ok "slurm: what the job's NICs carried is kept"
+    else
+        bad "slurm: what the job's NICs carried is kept" "$(cat "$log/said")"
+    fi
+    slurm_rig
+    grep '"kind":"st[ao][rp]' "$log/r2.event.1" >"$log/run/nccl-net-r2.0.events.ndjson"
+    traffic 81233 aa
+    hook r2-epilog
+    if [ -e "$log/run/nccl-net-r2.7.aa.traffic" ] && [ -s "$log/archive/81233.n17.ndjson" ]; then ok "slurm: not of a job that nothing happened to"; else bad "slurm: a job that nothing happened to" "$(ls "$log/archive")"; fi
     slurm_rig
     cp "$log/r2.event.0" "$log/run/nccl-net-r2.0.events.ndjson"
     hook r2-epilog

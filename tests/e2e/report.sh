@@ -64,22 +64,39 @@ says "the runbook's text, whole" "$page" '<strong>Do[.]</strong> Let the job end
 says "the runbook's other sections are not there" "$page" 'RDMA device reported a fatal error' 0
 says "the timeline: lost where it broke" "$page" 'class="t0"><title>lost from [0-9:.]+ to [0-9:.]+ \(it had not come back\), pid [0-9]+: fab1' 1
 says "the timeline: the others" "$page" 'class="t1"><title>left for a fault of the other end'
-says "the timeline: all NICs of all hosts" "$page" '<text x="24[.]0" y="[0-9.]+" class="n">fab[012]</text>' 9
+says "the timeline and the rates: all NICs of all hosts" "$page" '<text x="24[.]0" y="[0-9.]+" class="n">fab[012]</text>' 18
+says "the timeline: all NICs of all hosts" "$page" 'class="r"/>' 9
+says "rates while it runs: all NICs of all hosts" "$page" '<title>fab[012]: at most [0-9.]+ [kM]B/s, at [0-9:]+</title>' 9
 says "traffic: all NICs of all hosts" "$page" '^<tr><td>h[012]</td><td>fab[012]</td><td class="n">[0-9.]+ [kM]B</td>' 9
 says "the cost" "$page" '^<tr><td>h1</td><td class="n">1</td><td class="n">[1-9][0-9]*</td><td class="n">[0-9.]+ ms</td>.*<td class="n">[0-9.]+ s, [1-9][0-9.]* %</td><td class="n">0</td></tr>'
 
-# afterwards: statistics have gone with their processes, copies have not
+# afterwards: statistics have gone with their processes, copies of them and the files of traffic have not
 # shellcheck disable=SC2086
 "$B/r2_report" $dirs --output="$log/after.html" || bad "afterwards" "exit $?"
 alone "afterwards" "$log/after.html"
 says "afterwards: what broke" "$log/after.html" '<li>[0-9:.]+ <span class="critical"><strong>R2-L02</strong> h1:fab1'
-says "afterwards: no traffic, and why" "$log/after.html" 'Statistics go with their processes, and none were there'
+says "afterwards: traffic" "$log/after.html" '^<tr><td>h[012]</td><td>fab[012]</td><td class="n">[0-9.]+ [kM]B</td>' 9
+says "afterwards: rates" "$log/after.html" '<title>fab[012]: at most [0-9.]+ [kM]B/s, at [0-9:]+</title>' 9
+says "afterwards: the NIC that was lost" "$log/after.html" 'class="t1" opacity="0.3"><title>left by all connections from [0-9:]+ to [0-9:]+</title>'
+says "afterwards: the verdict in both pictures" "$log/after.html" 'class="v">R2-L02</text>' 2
+if [ "$(find $dirs -name '*.stat' | wc -l)" = 0 ]; then ok "afterwards: no statistics are there"; else bad "afterwards" "statistics are there"; fi
 says "afterwards: the processes' ends" "$log/after.html" '<td>stop</td>' 3
 for h in 0 1 2; do cp "$(echo "$dirs" | awk -v n=$((h + 1)) '{ print $n }')"/*.ndjson "$log/copy/h$h"; done
 "$B/r2_report" "$log"/copy/h? -o - >"$log/copy.html" || bad "from copies" "exit $?"
+says "from copies of statistics: no rates" "$log/copy.html" 'class="n">fab[012]</text>' 9
 says "from copies: traffic" "$log/copy.html" '^<tr><td>h[012]</td><td>fab[012]</td><td class="n">[0-9.]+ [kM]B</td>' 9
 cat "$log"/copy/h?/*.ndjson >"$log/81233.n17.ndjson"
-"$B/r2_report" "$log/81233.n17.ndjson" -o "$log/kept.html" --job 81233 || bad "from what r2-epilog keeps" "exit $?"
+n=0
+for f in $(find $dirs -name '*.traffic'); do
+    n=$((n + 1))
+    cp "$f" "$log/81233.n17.$n.traffic"
+done
+"$B/r2_report" "$log"/81233.n17.* -o "$log/kept.html" --job 81233 || bad "from what r2-epilog keeps" "exit $?"
+says "from what r2-epilog keeps: traffic" "$log/kept.html" '<title>fab[012]: at most [0-9.]+ [kM]B/s' 9
+cp "$log/81233.n17.1.traffic" "$log/other.traffic"
+jq -nc '{schema: "r2.event/1", ts: "2026-11-27T00:00:00Z", host: "h1", job: {scheduler: "slurm", id: "7"}, pid: 1, kind: "start", text: "x"}' >"$log/other.ndjson"
+"$B/r2_report" "$log/other.ndjson" "$log/other.traffic" -o "$log/other.html" --job 7 || bad "traffic of another job" "exit $?"
+says "traffic of another job is left out" "$log/other.html" 'There was no file of traffic'
 says "from what r2-epilog keeps" "$log/kept.html" 'UTC: 3 processes on 3 hosts, '
 # what users may write into texts stays text
 mkdir "$log/hostile"
@@ -115,6 +132,8 @@ refuses 1 "there is no event of job 5: nothing to report" "$log/copy/h0" --job 5
 refuses 1 "$log/none/x.html: No such file or directory" "$log/hostile/x.ndjson" -o "$log/none/x.html"
 awk 'BEGIN { for (i = 0; i <= 200000; i++) print "{\"schema\":\"r2.event/1\",\"ts\":\"2026-11-27T00:00:00Z\",\"host\":\"h\"}" }' >"$log/many.ndjson"
 refuses 1 "$log/many.ndjson: more events than the 200000 that fit; --job ID takes" "$log/many.ndjson" -o "$log/x.html"
+echo no >"$log/no.traffic"
+refuses 1 "$log/no.traffic is no file of traffic" "$log/hostile/x.ndjson" "$log/no.traffic" -o "$log/x.html"
 refuses 1 "/dev/full: No space left on device" "$log/hostile/x.ndjson" -o /dev/full
 if [ ! -e "$log/x.html" ]; then ok "no page where there is nothing to report"; else bad "no page" "there is one"; fi
 refuses 2 "which run directories, or files of events?" -o "$log/x.html"

@@ -10,6 +10,7 @@
 
 #include "plugin/telemetry/r2_stat.h"
 #include "tools/r2_report/page.h"
+#include "tools/r2_report/traffic.h"
 #include "tools/shared/args.h"
 
 #define LINE       65536
@@ -20,7 +21,7 @@ static const char usage[] =
     "  -o, --output FILE    the page; - is the output\n"
     "  --job ID             only events of that job of the scheduler\n"
     "  --version | -h, --help\n"
-    "RUNDIR: run directories of the job's hosts, or copies of them; or files of events, as r2-epilog keeps them.\n"
+    "RUNDIR: run directories of the job's hosts, or copies of them; or files of events and of traffic, as r2-epilog keeps them.\n"
     "Exit: 0; 1 nothing could be read, or not written; 2 wrong use.\n";
 
 enum { OPT_JOB = 1, OPT_VERSION };
@@ -113,7 +114,7 @@ static int ends_with(const char *name, const char *end)
 
 /* Files of the plugin in a run directory, which has those of all users: one that cannot be read is
  * left out. -1: it has no events, or too many; said. */
-static int dir_read(struct story *s, const char *dir, const char *job)
+static int dir_read(struct story *s, struct traffic *t, const char *dir, const char *job)
 {
     DIR *d = opendir(dir);
     int files = 0, rc = 0;
@@ -131,20 +132,26 @@ static int dir_read(struct story *s, const char *dir, const char *job)
             rc = rc > 0 ? 0 : rc;
         } else if (strncmp(e->d_name, "nccl-net-r2.", 12) == 0 && ends_with(e->d_name, ".stat")) {
             stat_read(s, path, job);
+        } else if (ends_with(e->d_name, ".traffic") && traffic_add(t, path, job) < 0) {
+            rc = complain(path, strerror(ENOMEM));
         }
     }
     closedir(d);
     return rc == 0 && files == 0 ? complain(dir, "there are no events in it (*.ndjson)") : rc;
 }
 
-static int source_read(struct story *s, const char *name, const char *job)
+static int source_read(struct story *s, struct traffic *t, const char *name, const char *job)
 {
     struct stat st;
 
     if (stat(name, &st) != 0) {
         return complain(name, strerror(errno));
     }
-    return S_ISDIR(st.st_mode) ? dir_read(s, name, job) : -(events_read(s, name, job) != 0);
+    if (S_ISDIR(st.st_mode)) {
+        return dir_read(s, t, name, job);
+    }
+    return -(
+        (ends_with(name, ".traffic") ? traffic_add(t, name, job) : events_read(s, name, job)) != 0);
 }
 
 /* --- what is written --- */
@@ -165,11 +172,12 @@ static int page_put(const struct story *s, const char *file, int n, char *const 
 
 static int report(const char *file, const char *job, int n, char *const *dirs)
 {
+    struct traffic t = {0};
     struct story s = {0};
     int rc = 0;
 
     for (int i = 0; i < n && rc == 0; i++) {
-        rc = source_read(&s, dirs[i], job);
+        rc = source_read(&s, &t, dirs[i], job);
     }
     if (rc == 0 && s.events == 0) {
         fprintf(stderr, "r2_report: %s%s%s: nothing to report\n",
@@ -177,10 +185,11 @@ static int report(const char *file, const char *job, int n, char *const *dirs)
                 s.wrong ? ", and lines that are none" : "");
         rc = -1;
     }
-    if (rc == 0 && story_tell(&s) != 0) {
+    if (rc == 0 && (traffic_tell(&t, &s) != 0 || story_tell(&s) != 0)) {
         rc = complain("events", "out of memory");
     }
     rc = rc == 0 ? page_put(&s, file, n, dirs) : rc;
+    traffic_free(&t);
     story_free(&s);
     return rc == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

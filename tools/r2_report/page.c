@@ -76,10 +76,9 @@ static void cell(FILE *f, const char *text)
     fputs("</td>", f);
 }
 
-static void bytes_put(FILE *f, uint64_t bytes)
+void page_bytes(FILE *f, double v)
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-    double v = (double)bytes;
     int u = 0;
 
     while (v >= 1000 && u < 5) {
@@ -87,6 +86,11 @@ static void bytes_put(FILE *f, uint64_t bytes)
         u++;
     }
     fprintf(f, "%.*f %s", u ? 1 : 0, v, units[u]);
+}
+
+static void bytes_put(FILE *f, uint64_t bytes)
+{
+    page_bytes(f, (double)bytes);
 }
 
 /* --- parts --- */
@@ -220,11 +224,17 @@ static void traffic_put(FILE *f, const struct story *s)
     }
     fputs("<h2>Traffic by NIC</h2>\n", f);
     if (most == 0) {
-        fputs("<p>Statistics go with their processes, and none were there. "
-              "<code>r2_report</code> on a host whose job still runs, or on copies of its "
-              "<code>*.stat</code> files, has them.</p>\n",
+        fputs("<p>There was no file of traffic (<code>*.traffic</code>): it stays in the run "
+              "directory for a day when its process has ended.</p>\n",
               f);
         return;
+    }
+    page_traffic(f, s);
+    if (s->rates.n) {
+        fprintf(f,
+                "<p>In parts of %.1f s, all NICs to one scale. Of each process the last %d seconds "
+                "in which something moved are known.</p>\n",
+                (double)s->rates.width / 1e9, R2_TRAFFIC_ROWS);
     }
     fputs("<table><tr><th>host</th><th>NIC</th><th>sent</th><th>received</th><th></th></tr>\n", f);
     for (int i = 0; i < s->nics; i++) {
@@ -313,8 +323,8 @@ void page_write(FILE *f, const struct story *s, int n, char *const *dirs)
     fputs("<h2>Timeline</h2>\n", f);
     if (s->nics) {
         page_timeline(f, s);
-        fputs("<p>NICs that nothing happened to are shown where statistics of their processes were "
-              "there. The pointer over a bar says more.</p>\n",
+        fputs("<p>NICs that nothing happened to are shown where statistics or traffic of their "
+              "processes were there. The pointer over a bar says more.</p>\n",
               f);
     } else {
         fputs("<p>Nothing has happened to any NIC.</p>\n", f);

@@ -5,15 +5,10 @@
 #include "tools/r2_report/page.h"
 #include "tools/shared/svg.h"
 
-#define WIDTH  980.0
-#define LEFT   200.0
-#define RIGHT  20.0
-#define ROW    20.0
-#define LEVELS 4 /* of labels above the rows, so that they do not lie on each other */
-#define TOP    (16.0 * LEVELS + 24.0)
-#define TICKS  6
+#define ROW   20.0
+#define TICKS 6
 
-static const char picture_style[] =
+const char page_picture_style[] =
     "text{font:12px sans-serif;fill:#222}.h{font-weight:bold}.r{fill:#d9eadd}.t0{fill:#c62828}"
     ".t1{fill:#ee9b3c}.t2{fill:#6d9fd4}.t3{fill:#a58bd0}.a{fill:#666;font-size:11px}"
     ".v{fill:#c62828;font-weight:bold}";
@@ -23,18 +18,14 @@ static const char *const whys[] = {[STORY_LOST] = "lost",
                                    [STORY_DRAINED] = "drained",
                                    [STORY_REHEARSED] = "rehearsal"};
 
-struct axis {
-    uint64_t from, to;
-};
-
-static double x_of(const struct axis *a, uint64_t when)
+double page_x(const struct page_axis *a, uint64_t when)
 {
     double at = when < a->from ? 0 : when > a->to ? 1 : 0;
 
     if (when >= a->from && when <= a->to) {
         at = (double)(when - a->from) / (double)(a->to - a->from);
     }
-    return LEFT + at * (WIDTH - LEFT - RIGHT);
+    return PAGE_LEFT + at * (PAGE_WIDTH - PAGE_LEFT - PAGE_RIGHT);
 }
 
 static double rows_height(const struct story *s)
@@ -47,22 +38,22 @@ static double rows_height(const struct story *s)
     return y;
 }
 
-static void ticks_draw(FILE *f, const struct axis *a, double bottom)
+void page_ticks(FILE *f, const struct page_axis *a, double bottom)
 {
     int digits = a->to - a->from < 60000000000ull ? 1 : 0;
 
     for (int i = 0; i <= TICKS; i++) {
         uint64_t when = a->from + (a->to - a->from) / TICKS * (unsigned)i;
-        double x = x_of(a, when);
+        double x = page_x(a, when);
 
-        svg_line(f, x, TOP, x, bottom, "stroke=\"#ddd\"");
+        svg_line(f, x, PAGE_TOP, x, bottom, "stroke=\"#ddd\"");
         svg_text(f, i == TICKS ? x - 45 : x - 20, bottom + 16, "a", page_clock(when, digits));
     }
 }
 
-static void span_draw(FILE *f, const struct axis *a, const struct story_span *span, double y)
+static void span_draw(FILE *f, const struct page_axis *a, const struct story_span *span, double y)
 {
-    double x = x_of(a, span->from), width = x_of(a, span->to) - x;
+    double x = page_x(a, span->from), width = page_x(a, span->to) - x;
 
     fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"t%d\"><title>",
             x, y + 3, width < 2 ? 2 : width, ROW - 6, span->why);
@@ -73,9 +64,9 @@ static void span_draw(FILE *f, const struct axis *a, const struct story_span *sp
     fputs("</title></rect>\n", f);
 }
 
-static void rows_draw(FILE *f, const struct story *s, const struct axis *a)
+static void rows_draw(FILE *f, const struct story *s, const struct page_axis *a)
 {
-    double y = TOP;
+    double y = PAGE_TOP;
 
     for (int i = 0; i < s->nics; i++) {
         const struct story_nic *n = &s->nic[i];
@@ -86,7 +77,7 @@ static void rows_draw(FILE *f, const struct story *s, const struct axis *a)
         }
         svg_text(f, 24, y + 14, "n", n->device);
         fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"r\"/>\n",
-                LEFT, y + 3, WIDTH - LEFT - RIGHT, ROW - 6);
+                PAGE_LEFT, y + 3, PAGE_WIDTH - PAGE_LEFT - PAGE_RIGHT, ROW - 6);
         for (int k = 0; k < n->spans; k++) {
             span_draw(f, a, &n->span[k], y);
         }
@@ -94,17 +85,20 @@ static void rows_draw(FILE *f, const struct story *s, const struct axis *a)
     }
 }
 
-static void verdicts_draw(FILE *f, const struct story *s, const struct axis *a, double bottom)
+void page_verdicts(FILE *f, const struct story *s, const struct page_axis *a, double bottom)
 {
-    double last[LEVELS] = {-1000, -1000, -1000, -1000};
+    double last[PAGE_LEVELS] = {-1000, -1000, -1000, -1000};
 
     for (int i = 0; i < s->verdicts; i++) {
         const struct story_event *e = s->verdict[i].e;
-        double x = x_of(a, e->since ? e->since : e->when);
-        double at = x > WIDTH - 60 ? x - 52 : x + 3;
+        uint64_t when = e->since ? e->since : e->when;
+        double x = page_x(a, when), at = x > PAGE_WIDTH - 60 ? x - 52 : x + 3;
         int level = 0;
 
-        while (level < LEVELS - 1 && at - last[level] < 56) {
+        if (when < a->from || when > a->to) {
+            continue;
+        }
+        while (level < PAGE_LEVELS - 1 && at - last[level] < 56) {
             level++;
         }
         last[level] = at;
@@ -115,7 +109,7 @@ static void verdicts_draw(FILE *f, const struct story *s, const struct axis *a, 
 
 static void legend_draw(FILE *f, double y)
 {
-    double x = LEFT;
+    double x = PAGE_LEFT;
 
     for (int i = 0; i < 4; i++) {
         fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"12\" class=\"t%d\"/>\n", x, y,
@@ -127,8 +121,8 @@ static void legend_draw(FILE *f, double y)
 
 void page_timeline(FILE *f, const struct story *s)
 {
-    struct axis a = {.from = s->from, .to = s->to};
-    double bottom = TOP + rows_height(s);
+    struct page_axis a = {.from = s->from, .to = s->to};
+    double bottom = PAGE_TOP + rows_height(s);
 
     for (int i = 0; i < s->verdicts; i++) {
         uint64_t since = s->verdict[i].e->since;
@@ -136,10 +130,10 @@ void page_timeline(FILE *f, const struct story *s)
         a.from = since && since < a.from ? since : a.from;
     }
     a.to = a.to > a.from ? a.to : a.from + 1000000000;
-    svg_begin(f, WIDTH, bottom + 50, picture_style);
-    ticks_draw(f, &a, bottom);
+    svg_begin(f, PAGE_WIDTH, bottom + 50, page_picture_style);
+    page_ticks(f, &a, bottom);
     rows_draw(f, s, &a);
-    verdicts_draw(f, s, &a, bottom);
+    page_verdicts(f, s, &a, bottom);
     legend_draw(f, bottom + 28);
     svg_end(f);
 }

@@ -53,8 +53,7 @@ static int process_follow(struct story *s, const struct story_event *e)
 
 /* --- NICs and their spans --- */
 
-/* The NIC of that host, made when it is not there. NULL: out of memory. */
-static struct story_nic *nic_at(struct story *s, const char *host, const char *device)
+struct story_nic *story_nic_at(struct story *s, const char *host, const char *device)
 {
     struct story_nic *p;
 
@@ -78,7 +77,7 @@ static struct story_nic *nic_at(struct story *s, const char *host, const char *d
 int story_bytes_add(struct story *s, const char *host, const char *device, uint64_t sent,
                     uint64_t received)
 {
-    struct story_nic *n = nic_at(s, host, device);
+    struct story_nic *n = story_nic_at(s, host, device);
 
     if (n == NULL) {
         return -1;
@@ -171,7 +170,7 @@ static bool is_of_other(const struct story_event *e)
 
 static int event_follow(struct story *s, const struct story_event *e)
 {
-    struct story_nic *n = e->nic[0] ? nic_at(s, e->host, e->nic) : NULL;
+    struct story_nic *n = e->nic[0] ? story_nic_at(s, e->host, e->nic) : NULL;
     struct story_span *span;
     bool rehearsed = strcmp(e->detail, "rehearsal") == 0 || strcmp(e->how, "rehearsal") == 0;
 

@@ -9,9 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "plugin/telemetry/r2_traffic.h"
+
 #define STORY_EVIDENCE    12
 #define STORY_EVENTS      200000
 #define STORY_EVENTS_TEXT "200000"
+#define STORY_RATES       480                    /* of a NIC, over time ... */
+#define STORY_RATES_NS    (3600 * 1000000000ull) /* ... which is at most so long */
 
 enum story_kind {
     STORY_OTHER, /* a kind that this version does not know */
@@ -53,12 +57,19 @@ struct story_span {
     const struct story_event *began;
 };
 
+/* What a NIC carried in one part of the time. */
+struct story_rate {
+    double sent, received; /* bytes */
+    uint8_t state;         /* the worst: enum r2_traffic_state */
+};
+
 struct story_nic {
     char host[64], device[32];
     struct story_span *span;
     int spans;
     uint64_t sent, received; /* bytes, of processes whose statistics were there */
     bool counted;            /* sent and received are known */
+    struct story_rate *rate; /* story.rates.n of them; NULL: not known */
 };
 
 struct story_verdict {
@@ -98,6 +109,10 @@ struct story {
     int processes;
     struct story_cost *cost;
     int costs;
+    struct {
+        uint64_t from, width; /* ns: of all, of one */
+        int n;                /* 0: none are known */
+    } rates;
 };
 
 /* Adds the event of @line, if it is of job @job (NULL: of any). -1: out of memory, or there are
@@ -106,10 +121,17 @@ int story_line_add(struct story *s, const char *line, const char *job);
 /* Adds bytes to a NIC's; before story_tell or behind it. -1: out of memory. */
 int story_bytes_add(struct story *s, const char *host, const char *device, uint64_t sent,
                     uint64_t received);
+/* Rates are of @from to @to, or what of it comes last; once, before they are added. */
+void story_rates_begin(struct story *s, uint64_t from, uint64_t to);
+/* A NIC carried so much more between @from and @to, by one process. -1: out of memory. */
+int story_rate_add(struct story *s, const char *host, const char *device, uint64_t from,
+                   uint64_t to, const struct r2_traffic_cell *more);
 /* Once all is added: order, spans, verdicts and costs. -1: out of memory. */
 int story_tell(struct story *s);
 void story_free(struct story *s);
 
+/* The NIC of that host, made when it is not there. NULL: out of memory. */
+struct story_nic *story_nic_at(struct story *s, const char *host, const char *device);
 /* As much of @text as @out has room for; what is not ASCII as '?'. */
 void story_text_keep(char *out, size_t room, const char *text);
 /* "2026-11-27T00:25:09.322189433Z" to ns since 1970; 0: it is none. */

@@ -182,6 +182,7 @@ void story_free(struct story *s)
     }
     for (int i = 0; i < s->nics; i++) {
         free(s->nic[i].span);
+        free(s->nic[i].rate);
     }
     for (int i = 0; i < s->verdicts; i++) {
         free(s->verdict[i].by);

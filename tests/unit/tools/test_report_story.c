@@ -8,6 +8,7 @@
 #include "tools/r2_report/json_in.c"
 #include "tools/r2_report/story.c"
 #include "tools/r2_report/story_line.c"
+#include "tools/r2_report/story_rate.c"
 
 static struct story s;
 static char seen[4000];
@@ -122,7 +123,7 @@ static void event(const char *host, int at, const char *kind, const char *more)
 
 static const struct story_span *span_of(const char *host, const char *device, int i)
 {
-    const struct story_nic *n = nic_at(&s, host, device);
+    const struct story_nic *n = story_nic_at(&s, host, device);
 
     ck_assert_msg(n->spans > i, "%s %s has %d spans", host, device, n->spans);
     return &n->span[i];
@@ -197,7 +198,7 @@ START_TEST(a_nic_that_does_not_come_back)
     event("h1", 30, "stop", "");
     event("h0", 40, "stop", "");
     ck_assert_int_eq(story_tell(&s), 0);
-    ck_assert_int_eq(nic_at(&s, "h1", "mlx5_1")->spans, 1);
+    ck_assert_int_eq(story_nic_at(&s, "h1", "mlx5_1")->spans, 1);
     ck_assert(span_of("h1", "mlx5_1", 0)->open);
     ck_assert_double_eq(length(span_of("h1", "mlx5_1", 0)), 20); /* its process ended */
 }
@@ -257,7 +258,7 @@ START_TEST(administrators_are_no_fault)
     event("h1", 7, "fault", NIC ",\"cause\":{\"how\":\"rehearsal\"}");
     event("h1", 9, "drain", NIC ",\"action\":\"undrain\"");
     ck_assert_int_eq(story_tell(&s), 0);
-    ck_assert_int_eq(nic_at(&s, "h1", "mlx5_1")->spans, 2);
+    ck_assert_int_eq(story_nic_at(&s, "h1", "mlx5_1")->spans, 2);
     ck_assert_int_eq(span_of("h1", "mlx5_1", 0)->why, STORY_DRAINED);
     ck_assert_double_eq(length(span_of("h1", "mlx5_1", 0)), 4);
     ck_assert_int_eq(span_of("h1", "mlx5_1", 1)->why, STORY_REHEARSED);
@@ -346,6 +347,66 @@ START_TEST(traffic_of_nics)
 END_TEST
 
 /* A picture's text goes through no escaping but that of XML. */
+#define S 1000000000ull
+
+static double rates_sum(const struct story_nic *n)
+{
+    double sum = 0;
+
+    for (int i = 0; i < s.rates.n; i++) {
+        sum += n->rate[i].sent;
+    }
+    return sum;
+}
+
+/* What a row has is spread over its time; nothing is lost at the edges of parts. */
+START_TEST(rates_of_nics)
+{
+    struct r2_traffic_cell more = {.sent = 100, .received = 50, .state = R2_TRAFFIC_DOWN};
+    const struct story_nic *n;
+
+    story_rates_begin(&s, 1000 * S, 1010 * S);
+    ck_assert_int_eq(s.rates.n, 10);
+    ck_assert_uint_eq(s.rates.width, S);
+    ck_assert_int_eq(story_rate_add(&s, "h0", "mlx5_0", 1000 * S + S / 4, 1001 * S + S / 4, &more),
+                     0);
+    more.state = R2_TRAFFIC_UP;
+    ck_assert_int_eq(story_rate_add(&s, "h0", "mlx5_0", 1009 * S, 1010 * S, &more), 0);
+    ck_assert_int_eq(story_rate_add(&s, "h0", "mlx5_0", 1001 * S, 1002 * S, &more), 0);
+    n = story_nic_at(&s, "h0", "mlx5_0");
+    ck_assert(n->rate[0].sent == 75 && n->rate[0].received == 37.5);
+    ck_assert(n->rate[1].sent == 125 && n->rate[2].sent == 0 && n->rate[9].sent == 100);
+    ck_assert_uint_eq(n->rate[0].state, R2_TRAFFIC_DOWN);
+    ck_assert_uint_eq(n->rate[1].state, R2_TRAFFIC_DOWN); /* the worst */
+    ck_assert_uint_eq(n->rate[9].state, R2_TRAFFIC_UP);
+    ck_assert_int_eq(story_rate_add(&s, "h0", "mlx5_0", 0, 999 * S, &more), 0);
+    ck_assert_int_eq(story_rate_add(&s, "h0", "mlx5_0", 2000 * S, 2001 * S, &more), 0);
+    ck_assert_int_eq(story_rate_add(&s, "h0", "mlx5_0", 1005 * S, 1004 * S, &more), 0);
+    ck_assert(rates_sum(n) == 300);
+    ck_assert_int_eq(story_rate_add(&s, "h0", "mlx5_0", 999 * S, 1001 * S, &more), 0);
+    ck_assert(rates_sum(n) == 350); /* what lies before is left out */
+}
+END_TEST
+
+/* Long times: the last hour, in wider parts, which end where the rows do. */
+START_TEST(rates_of_a_long_time)
+{
+    struct r2_traffic_cell more = {.sent = 1000};
+
+    story_rates_begin(&s, 10000 * S, 100000 * S + 5);
+    ck_assert_int_le(s.rates.n, STORY_RATES);
+    ck_assert_uint_ge((uint64_t)s.rates.n * s.rates.width, STORY_RATES_NS);
+    ck_assert_uint_eq(s.rates.from + (uint64_t)s.rates.n * s.rates.width, 100000 * S + 5);
+    ck_assert_int_eq(story_rate_add(&s, "h0", "mlx5_0", 99000 * S, 100000 * S + 5, &more), 0);
+    ck_assert(rates_sum(story_nic_at(&s, "h0", "mlx5_0")) > 999.99);
+    ck_assert(rates_sum(story_nic_at(&s, "h0", "mlx5_0")) < 1000.01);
+    story_free(&s);
+    story_rates_begin(&s, 1000 * S, 1000 * S + S / 2); /* one short row */
+    ck_assert_int_eq(s.rates.n, 1);
+    ck_assert_uint_eq(s.rates.from, 999 * S + S / 2);
+}
+END_TEST
+
 START_TEST(names_are_ascii)
 {
     event("h\\u00e4\xff", 1, "fault", ",\"nic\":{\"device\":\"m\\u0001x\"}");
@@ -375,6 +436,8 @@ static void tests_add(TCase *t)
     tcase_add_test(t, a_fault_that_comes_again);
     tcase_add_test(t, lines_that_are_no_events);
     tcase_add_test(t, traffic_of_nics);
+    tcase_add_test(t, rates_of_nics);
+    tcase_add_test(t, rates_of_a_long_time);
     tcase_add_test(t, names_are_ascii);
 }
 

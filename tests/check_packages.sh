@@ -164,7 +164,9 @@ exit
 # nccl-net-r2-tools /usr/share/man/man1/r2_stat.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_topo.1.gz
 # nccl-net-r2-tools /usr/share/nccl-net-r2/grafana/nccl-net-r2.json
+# nccl-net-r2-tools /usr/share/nccl-net-r2/kubernetes/daemonset.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/kubernetes/node-problem-detector.json
+# nccl-net-r2-tools /usr/share/nccl-net-r2/kubernetes/pod.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/prometheus/nccl-net-r2.rules.yml
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.ctl.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.event.json

@@ -250,6 +250,69 @@ wanted npd && {
     empty "npd: conditions" "$log/said"
 }
 
+# --- Kubernetes: a DaemonSet that installs the plugin and writes metrics, and a pod that uses both ---
+manifests() {
+    jq -nc --argjson kinds "$(jq -nc -f tests/fleet/kubernetes.jq)" '$kinds.DaemonSet' >"$log/DaemonSet.schema"
+    jq -nc --argjson kinds "$(jq -nc -f tests/fleet/kubernetes.jq)" '$kinds.Pod' >"$log/Pod.schema"
+    jq -rs --argjson open false --slurpfile schema "$log/DaemonSet.schema" -f tests/fleet/schema.jq "$1" 2>&1
+    jq -rs --argjson open false --slurpfile schema "$log/Pod.schema" -f tests/fleet/schema.jq "$2" 2>&1
+    jq -rs --argjson options "$("$B/r2_config" --json | jq -c '[.options[].name] + ["NCCL_NET_PLUGIN", "NCCL_NET"]')" -f tests/fleet/manifests.jq "$1" "$2" 2>&1
+}
+# spoilt SET|POD FILTER TEXT: that manifest, changed so, is found fault with for that
+spoilt() {
+    cp share/kubernetes/daemonset.json "$log/SET"
+    cp share/kubernetes/pod.json "$log/POD"
+    jq "$2" "$log/$1" >"$log/changed" && mv "$log/changed" "$log/$1"
+    manifests "$log/SET" "$log/POD" >"$log/said"
+    has_line "kubernetes: $2 is found" "$log/said" "$3"
+}
+# in_container N: what container N of the DaemonSet runs, its paths below $log/k8s
+in_container() {
+    jq -r ".spec.template.spec | (.initContainers + .containers)[$1].args[0]" share/kubernetes/daemonset.json |
+        sed "s,/usr/lib/,$log/k8s/usr/lib/,g; s,/host-lib,$log/k8s/lib,g; s,/run/nccl-net-r2,$log/k8s/run,g; s,/textfile,$log/k8s/textfile,g; s,sleep 15,sleep 0.2,"
+}
+wanted kubernetes && {
+    manifests share/kubernetes/daemonset.json share/kubernetes/pod.json >"$log/said"
+    empty "kubernetes: DaemonSet and pod" "$log/said"
+    spoilt SET '.spec.template.spec.container = []' 'spec.container is not in the schema'
+    spoilt SET '.spec.template.spec.containers[0].volumeMounts[0].mountpath = "/x"' 'mountpath is not in the schema'
+    spoilt SET 'del(.spec.selector)' 'spec.selector is missing'
+    spoilt SET '.spec.selector.matchLabels = {a: "b"}' 'the selector selects other pods'
+    spoilt SET '.spec.template.spec.volumes[1].hostPath.path = "/run/other"' 'metrics: its run directory is not the host'
+    spoilt SET '.spec.template.spec.volumes[0].hostPath.path = "/opt/other"' 'is installed as /opt/other/libnccl-net-r2.so'
+    spoilt SET '.spec.template.spec.volumes[0].name = "library"' 'install mounts lib, which is no volume'
+    spoilt SET '.spec.template.spec.containers[0].image = "registry.example/nccl-net-r2:0.1.0"' 'two images'
+    spoilt POD '.spec.containers[0].env[0].value = "/opt/libnccl-net-r2.so"' "the pod.s plugin is null of the host"
+    spoilt POD '.spec.containers[0].env[2].name = "NCCL_R2_RUNDIR"' 'NCCL_R2_RUNDIR is no option'
+    spoilt POD '.spec.containers[0].volumeMounts[1].readOnly = true' 'cannot write into the run directory'
+    spoilt POD '.spec.containers[0].resources.limits["rdma/hca"] = true' 'hca is boolean, not string or integer'
+    spoilt POD '.spec.restartPolicy = "Sometimes"' 'restartPolicy is Sometimes, none of'
+    # what its containers run
+    mkdir -p "$log/k8s/usr/lib/x86_64-linux-gnu" "$log/k8s/lib" "$log/k8s/run" "$log/k8s/textfile"
+    in_container 0 >"$log/install"
+    sh "$log/install" >"$log/said" 2>&1
+    if [ $? = 1 ] && grep -q 'no libnccl-net-r2.so in this image' "$log/said"; then ok "kubernetes: an image without the plugin"; else bad "kubernetes: an image without the plugin" "$(cat "$log/said")"; fi
+    echo old >"$log/k8s/lib/libnccl-net-r2.so"
+    ln "$log/k8s/lib/libnccl-net-r2.so" "$log/k8s/mapped"
+    cp "$B/libnccl-net-r2.so" "$log/k8s/usr/lib/x86_64-linux-gnu/"
+    if sh "$log/install" && cmp -s "$B/libnccl-net-r2.so" "$log/k8s/lib/libnccl-net-r2.so" && [ "$(stat -c %a "$log/k8s/run")" = 1777 ] && [ "$(ls "$log/k8s/lib")" = libnccl-net-r2.so ]; then
+        ok "kubernetes: the plugin is installed"
+    else
+        bad "kubernetes: the plugin is installed" "$(ls -lR "$log/k8s")"
+    fi
+    if [ "$(cat "$log/k8s/mapped")" = old ]; then ok "kubernetes: a job keeps the file that it has loaded"; else bad "kubernetes: a job's file was written into" ""; fi
+    in_container 1 >"$log/metrics"
+    PATH=$B:$PATH sh "$log/metrics" >"$log/said" 2>&1 &
+    pid=$!
+    n=0
+    until [ -s "$log/k8s/textfile/r2.prom" ] || [ $n = 300 ]; do n=$((n + 1)); sleep 0.1; done
+    kill $pid
+    wait $pid
+    if [ $? = 0 ]; then ok "kubernetes: metrics end when they are told to"; else bad "kubernetes: metrics" "$(cat "$log/said")"; fi
+    has_line "kubernetes: metrics are written" "$log/k8s/textfile/r2.prom" '^r2_collector_success 1$'
+    empty "kubernetes: metrics: nothing is complained of" "$log/said"
+}
+
 # --- Slurm ---
 hooks=$PWD/share/slurm
 # scontrol, r2_stat, r2_config and logger in place of the machine's, which note what they are asked

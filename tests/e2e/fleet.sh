@@ -62,7 +62,7 @@ run_job() {
         "$B/softfab" exec --name $fab --host $h -- sh -c 'cat "$NCCL_R2_RUN_DIR"/nccl-net-r2.*.events.ndjson' >"$log/r2.event.$h"
     done
     # a history is printed once a process of that host has reached the verdict, which may be another host's
-    { cat "$log"/prom.* && grep -o '# TYPE r2_nic_drain_advised gauge' tools/r2_stat/nics.c; } | sed -n 's/^# TYPE \([a-z0-9_]*\) .*/\1/p' | sort -u | jq -Rn '[inputs]' >"$log/printed"
+    { cat "$log"/prom.* && sed -n 's/.*prom_head(f, "\(r2_nic_drain_advised\)", "gauge",.*/# TYPE \1 gauge/p' tools/r2_stat/nics.c; } | sed -n 's/^# TYPE \([a-z0-9_]*\) .*/\1/p' | sort -u | jq -Rn '[inputs]' >"$log/printed"
 }
 run_job
 was_right "the job" || exit 1

@@ -41,10 +41,10 @@ STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c plugin/base/r2_js
              plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c plugin/probe/probe_line.c
 PLANNER_SRC := $(wildcard plugin/planner/*.c)
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c $(TOPO_SRC)
-PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c) tools/shared/svg.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
+PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/schedule/*.c) tools/shared/svg.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
 # r2_report has the runbook in it.
 REPORT_SRC := $(wildcard tools/r2_report/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_traffic_read.c plugin/base/r2_hist.c plugin/base/r2_rundir.c
-PAPER_SRC := $(wildcard tests/bench/paper*.c) $(addprefix tools/r2_plan/,sim.c sched.c job.c) tools/shared/svg.c tools/r2_perf/util.c $(PLANNER_SRC)
+PAPER_SRC := $(wildcard tests/bench/paper*.c) $(wildcard tools/schedule/*.c) tools/r2_plan/job.c tools/shared/svg.c tools/r2_perf/util.c $(PLANNER_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)

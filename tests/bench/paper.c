@@ -7,7 +7,8 @@
 
 #include "plugin/planner/planner_level.h"
 #include "plugin/planner/planner_paper.h"
-#include "tools/r2_plan/sched.h"
+#include "tools/schedule/sched.h"
+#include "tools/schedule/sim.h"
 #include "tools/r2_plan/tool.h"
 
 /* --- Fig. 5: what the degraded node carries --- */
@@ -36,17 +37,17 @@ bool paper_fig5(const char *folder)
            "| nodes | ring | R2CCL-AllReduce: sent | received | paper |\n|---|---|---|---|---|\n");
     for (int k = 0; k < 6; k++) {
         int n = nodes[k];
-        double b[SIM_NODES];
+        double b[STEPS_NODES];
         struct sched s = {.nodes = n, .b = b, .pieces = 1, .share = FIG5_Y};
         struct sim_result r;
-        struct sim *sim;
+        struct steps *steps;
 
         for (int i = 0; i < n; i++) {
             b[i] = i == 0 ? 1 - FIG5_Y : 1;
         }
-        sim = sched_make(&s, PLANNER_R2);
-        sim_run(sim, true, &r);
-        sim_close(sim);
+        steps = sched_make(&s, PLANNER_R2);
+        sim_run(steps, b, true, &r);
+        steps_close(steps);
         is_right = is_right && r.wrong[0] == '\0';
         printf("| %d | %.4f | %.4f | %.4f | %g |\n", n, planner_bound_ring(n, 1), r.sent[0],
                r.received[0], FIG5_PAPER);
@@ -118,11 +119,11 @@ bool paper_fig8(void)
 
 #define FIG10_PATTERNS TOOL_PATTERNS
 
-struct spread {
+struct figure_mean {
     double mean, error; /* standard error of the mean */
 };
 
-static void patterns_run(int lost, struct spread of[CURVES])
+static void patterns_run(int lost, struct figure_mean of[CURVES])
 {
     struct job *j = job_of(NODES);
     double sum[CURVES] = {0}, square[CURVES] = {0}, slow[CURVES];
@@ -163,11 +164,11 @@ static bool pattern_simulate(void)
            RUN_LOST, RUN_NODES, RUN_PIECES);
     for (int i = 0; i < 4; i++) {
         struct sched c = {.nodes = RUN_NODES, .b = j->b, .pieces = RUN_PIECES};
-        struct sim *s = sched_make(&c, kinds[i]);
+        struct steps *s = sched_make(&c, kinds[i]);
         struct sim_result r;
 
-        sim_run(s, true, &r);
-        sim_close(s);
+        sim_run(s, j->b, true, &r);
+        steps_close(s);
         is_right = is_right && r.wrong[0] == '\0';
         printf("| %s | %.3f | %.3f | %s |\n", sched_name(kinds[i]), sched_load(&c, kinds[i]),
                r.time, r.wrong[0] ? r.wrong : "right");
@@ -193,7 +194,7 @@ bool paper_fig10(const char *folder)
         .high = 6};
     struct series *s[CURVES], *paper;
     double slow[CURVES], f, f_balance;
-    struct spread of[CURVES];
+    struct figure_mean of[CURVES];
 
     one_lost(NODES, slow);
     f = first / 100 / slow[SINGLE];

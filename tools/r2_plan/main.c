@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tools/r2_perf/util.h"
-#include "tools/r2_plan/sim.h"
+#include "tools/schedule/sim.h"
 #include "tools/r2_plan/tool.h"
 #include "tools/shared/args.h"
 
@@ -189,7 +189,7 @@ static int job_read(int argc, char **argv, enum command command, struct job *j)
     if (j->nodes == 0) {
         return misuse("--nodes is needed: how many servers there are", NULL);
     }
-    if (command == SIMULATE && j->nodes > SIM_NODES) {
+    if (command == SIMULATE && j->nodes > STEPS_NODES) {
         return misuse("simulate takes up to 128 nodes", NULL);
     }
     job_begin(j);

@@ -1,6 +1,7 @@
 #include "plugin/base/r2_json.h"
 #include "plugin/planner/planner_seat.h"
-#include "tools/r2_plan/sched.h"
+#include "tools/schedule/sched.h"
+#include "tools/schedule/sim.h"
 #include "tools/r2_plan/tool.h"
 
 struct row {
@@ -26,10 +27,10 @@ static double longest_find(const struct sim_result *r, const double *b, int n)
 
 static void row_make(const struct job *j, int kind, struct row *row)
 {
-    double load[SIM_NODES];
-    int order[SIM_NODES], seat[SIM_NODES];
+    double load[STEPS_NODES];
+    int order[STEPS_NODES], seat[STEPS_NODES];
     struct sched c = {.nodes = j->nodes, .b = j->b, .order = order, .pieces = j->pieces};
-    struct sim *s;
+    struct steps *s;
 
     for (int i = 0; i < j->nodes; i++) {
         order[i] = i;
@@ -43,9 +44,9 @@ static void row_make(const struct job *j, int kind, struct row *row)
     s = sched_make(&c, kind);
     if (s != NULL) {
         row->is_made = true;
-        sim_run(s, !j->is_equal, &row->r);
+        sim_run(s, j->b, !j->is_equal, &row->r);
         row->longest = longest_find(&row->r, j->b, j->nodes);
-        sim_close(s);
+        steps_close(s);
     }
 }
 

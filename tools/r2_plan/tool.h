@@ -76,7 +76,8 @@ bool loss_find(const struct job *j, enum loss_where where, int lost, struct loss
  * node. @state: the seed, which moves on. */
 void job_lose_random(struct job *j, int lost, uint64_t *state);
 
-/* All schedules on the simulator, at most SIM_NODES nodes. False: some data was wrong, as it says.
+/* All schedules on the simulator, at most STEPS_NODES nodes. False: some data was wrong, as it
+ * says.
  */
 bool simulate_write(FILE *f, const struct job *j);
 

@@ -7,35 +7,37 @@
 #include "tests/unit/plan_rational.h"
 #include "tests/unit/suite.h"
 #include "tools/r2_perf/util.c"
-#include "tools/r2_plan/sched.c"
-#include "tools/r2_plan/sim.c"
+#include "tools/schedule/sched.c"
+#include "tools/schedule/sim.c"
+#include "tools/schedule/spread.c"
+#include "tools/schedule/steps.c"
 
-static const double ones[SIM_NODES] = {1, 1, 1, 1, 1, 1, 1, 1};
+static const double ones[STEPS_NODES] = {1, 1, 1, 1, 1, 1, 1, 1};
 static struct sim_result r;
 
-static void run(struct sim *s, bool is_weighted)
+static void run(struct steps *s, const double *b, bool is_weighted)
 {
-    sim_run(s, is_weighted, &r);
-    sim_close(s);
+    sim_run(s, b, is_weighted, &r);
+    steps_close(s);
 }
 
 /* An all_reduce of one chunk among two nodes that is right. */
-static int exchange_add(struct sim *s, int chunk)
+static int exchange_add(struct steps *s, int chunk)
 {
-    int in = sim_op_add(s, SIM_ADD, 0, chunk, 0, 0, 1, 0);
-    int out = sim_op_add(s, SIM_COPY, 0, chunk, 1, 0, 0, 0);
+    int in = steps_op_add(s, STEPS_ADD, 0, chunk, 0, 0, 1, 0);
+    int out = steps_op_add(s, STEPS_COPY, 0, chunk, 1, 0, 0, 0);
 
-    sim_op_after(s, out, in);
+    steps_after(s, out, in);
     return out;
 }
 
 START_TEST(two_nodes_exchange)
 {
-    struct sim *s = sim_open(2, ones, 1);
+    struct steps *s = steps_open(2, 1);
 
-    exchange_add(s, sim_chunk_add(s, 0.25));
-    exchange_add(s, sim_chunk_add(s, 0.75));
-    run(s, true);
+    exchange_add(s, steps_chunk_add(s, 0.25));
+    exchange_add(s, steps_chunk_add(s, 0.75));
+    run(s, ones, true);
     ck_assert_str_eq(r.wrong, "");
     ck_assert_double_eq_tol(r.time, 1.75, 1e-9); /* the first back beside the second's way there */
     ck_assert_double_eq_tol(r.sent[0], 1, 1e-9);
@@ -48,23 +50,23 @@ END_TEST
 START_TEST(nics_are_shared_max_min)
 {
     double b[3] = {1, 1, 0.25};
-    struct sim *s = sim_open(3, b, 2);
+    struct steps *s = steps_open(3, 2);
 
-    sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 1), 0, 0, 1, 1);
-    sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 1), 0, 0, 2, 1);
-    run(s, false);
+    steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 1), 0, 0, 1, 1);
+    steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 1), 0, 0, 2, 1);
+    run(s, b, false);
     ck_assert_double_eq_tol(r.time, 4, 1e-9);
-    s = sim_open(3, ones, 2);
-    sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 2), 0, 0, 1, 1);
-    sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 1), 0, 0, 2, 1);
-    sim_op_add(s, SIM_COPY, 0, 1, 1, 0, 2, 1); /* half of 2's NIC until it is done */
-    run(s, false);
+    s = steps_open(3, 2);
+    steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 2), 0, 0, 1, 1);
+    steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 1), 0, 0, 2, 1);
+    steps_op_add(s, STEPS_COPY, 0, 1, 1, 0, 2, 1); /* half of 2's NIC until it is done */
+    run(s, ones, false);
     /* 1/2 each; at t = 2 both of size 1 are done and 1 of the 2 is left, alone. */
     ck_assert_double_eq_tol(r.time, 3, 1e-9);
-    s = sim_open(3, ones, 2);
-    sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 2), 0, 0, 1, 1);
-    sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 1), 0, 0, 2, 1);
-    run(s, true);
+    s = steps_open(3, 2);
+    steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 2), 0, 0, 1, 1);
+    steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 1), 0, 0, 2, 1);
+    run(s, ones, true);
     ck_assert_double_eq_tol(r.time, 3, 1e-9); /* 2/3 and 1/3: they end together */
     ck_assert_int_eq(r.transfers, 2);
 }
@@ -72,13 +74,13 @@ END_TEST
 
 START_TEST(connection_keeps_its_order)
 {
-    struct sim *s = sim_open(2, ones, 3);
-    int a = sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 1), 0, 0, 1, 1), back;
+    struct steps *s = steps_open(2, 3);
+    int a = steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 1), 0, 0, 1, 1), back;
 
-    back = sim_op_add(s, SIM_COPY, 0, 0, 1, 0, 0, 1);
-    sim_op_after(s, a, back);
-    sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 1), 0, 0, 1, 1); /* behind a */
-    run(s, true);
+    back = steps_op_add(s, STEPS_COPY, 0, 0, 1, 0, 0, 1);
+    steps_after(s, a, back);
+    steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 1), 0, 0, 1, 1); /* behind a */
+    run(s, ones, true);
     ck_assert_double_eq_tol(r.time, 3, 1e-9);
 }
 END_TEST
@@ -86,55 +88,55 @@ END_TEST
 START_TEST(wrong_data_is_found)
 {
     static const double slow[] = {0.5, 1, 1};
-    struct sim *s = sim_open(2, ones, 1);
+    struct steps *s = steps_open(2, 1);
     int op;
 
-    sim_op_add(s, SIM_ADD, 0, sim_chunk_add(s, 1), 0, 0, 1, 0);
-    run(s, true);
+    steps_op_add(s, STEPS_ADD, 0, steps_chunk_add(s, 1), 0, 0, 1, 0);
+    run(s, ones, true);
     ck_assert_ptr_nonnull(strstr(r.wrong, "node 0 ends with 1 of 2"));
 
-    s = sim_open(2, ones, 1);
-    op = exchange_add(s, sim_chunk_add(s, 1));
-    sim_op_after(s, sim_op_add(s, SIM_ADD, 0, 0, 1, 0, 0, 0), op);
-    run(s, true);
+    s = steps_open(2, 1);
+    op = exchange_add(s, steps_chunk_add(s, 1));
+    steps_after(s, steps_op_add(s, STEPS_ADD, 0, 0, 1, 0, 0, 0), op);
+    run(s, ones, true);
     ck_assert_ptr_nonnull(strstr(r.wrong, "added twice"));
 
-    s = sim_open(2, ones, 1);
-    sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 1), 0, 0, 1, 0);
-    run(s, true);
+    s = steps_open(2, 1);
+    steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 1), 0, 0, 1, 0);
+    run(s, ones, true);
     ck_assert_ptr_nonnull(strstr(r.wrong, "overwritten"));
 
-    s = sim_open(3, slow, 1); /* 1 gets 2's contribution while it sends */
-    op = sim_chunk_add(s, 1);
-    sim_op_add(s, SIM_ADD, 0, op, 1, 0, 0, 0);
-    sim_op_add(s, SIM_ADD, 0, op, 2, 0, 1, 0);
-    run(s, true);
+    s = steps_open(3, 1); /* 1 gets 2's contribution while it sends */
+    op = steps_chunk_add(s, 1);
+    steps_op_add(s, STEPS_ADD, 0, op, 1, 0, 0, 0);
+    steps_op_add(s, STEPS_ADD, 0, op, 2, 0, 1, 0);
+    run(s, slow, true);
     ck_assert_ptr_nonnull(strstr(r.wrong, "changed while it was sent"));
 
-    s = sim_open(2, ones, 2);
-    sim_op_add(s, SIM_COPY, 0, sim_chunk_add(s, 1), 0, 1, 1, 1);
-    run(s, true);
+    s = steps_open(2, 2);
+    steps_op_add(s, STEPS_COPY, 0, steps_chunk_add(s, 1), 0, 1, 1, 1);
+    run(s, ones, true);
     ck_assert_ptr_nonnull(strstr(r.wrong, "nothing was there"));
 
-    s = sim_open(2, ones, 1);
-    op = exchange_add(s, sim_chunk_add(s, 1));
-    sim_op_after(s, 0, op);
-    run(s, true);
+    s = steps_open(2, 1);
+    op = exchange_add(s, steps_chunk_add(s, 1));
+    steps_after(s, 0, op);
+    run(s, ones, true);
     ck_assert_ptr_nonnull(strstr(r.wrong, "wait for each other"));
 }
 END_TEST
 
 static void all_right(const struct sched *c, int kind, bool is_weighted)
 {
-    struct sim *s = sched_make(c, kind);
+    struct steps *s = sched_make(c, kind);
     double busy = 0, sent = 0, received = 0, load = sched_load(c, kind);
 
     if (s == NULL) {
         ck_assert_int_eq(kind, SCHED_SERIAL); /* all alike: no form */
         return;
     }
-    sim_run(s, is_weighted, &r);
-    sim_close(s);
+    sim_run(s, c->b, is_weighted, &r);
+    steps_close(s);
     ck_assert_msg(r.wrong[0] == '\0', "%s: %s", sched_name(kind), r.wrong);
     for (int i = 0; i < c->nodes; i++) {
         double most = r.sent[i] > r.received[i] ? r.sent[i] : r.received[i];
@@ -158,8 +160,8 @@ static void all_right(const struct sched *c, int kind, bool is_weighted)
 START_TEST(schedules_are_right_and_carry_what_the_planner_says)
 {
     uint64_t seed = 21;
-    int order[SIM_NODES], serial = 0;
-    double b[SIM_NODES];
+    int order[STEPS_NODES], serial = 0;
+    double b[STEPS_NODES];
 
     for (int round = 0; round < plan_rounds(60); round++) {
         int n = 2 + (int)plan_random(&seed, 9);
@@ -196,15 +198,15 @@ END_TEST
 
 static double time_of(int kind, int n, int eighths, int seat, int pieces, bool is_weighted)
 {
-    double b[SIM_NODES];
-    int order[SIM_NODES];
+    double b[STEPS_NODES];
+    int order[STEPS_NODES];
     struct sched c = {.nodes = n, .b = b, .order = order, .pieces = pieces};
 
     for (int i = 0; i < n; i++) {
         b[i] = i == seat ? eighths / 8.0 : 1;
         order[i] = i;
     }
-    run(sched_make(&c, kind), is_weighted);
+    run(sched_make(&c, kind), b, is_weighted);
     ck_assert_str_eq(r.wrong, "");
     return r.time;
 }

@@ -1,4 +1,4 @@
-#include "tools/r2_plan/sched.h"
+#include "tools/schedule/sched.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +18,17 @@ const char *sched_name(int kind)
     return kind == SCHED_SERIAL ? "r2ccl, as printed" : planner_choose_name(kind);
 }
 
+static int node_at(const struct sched *c, int position)
+{
+    return c->order != NULL ? c->order[position] : position;
+}
+
 /* --- levels --- */
 
 struct levels {
     struct planner_level level[PLANNER_LEVELS];
     int n;
-    int of[SIM_NODES]; /* the level of each node */
+    int of[STEPS_NODES]; /* the level of each node */
     enum planner_scheme scheme;
 };
 
@@ -80,16 +85,17 @@ static bool levels_find(const struct sched *c, int kind, struct levels *l)
  * contributions of members, and goes around once more as the result. */
 struct block {
     int chunk, first;
-    int hop[2 * SIM_NODES]; /* ops: hop h leaves member first + h */
+    int hop[2 * STEPS_NODES]; /* ops: hop h leaves member first + h */
 };
 
 struct ring {
-    struct sim *s;
+    struct steps *s;
     int k, m; /* level; members */
-    int member[SIM_NODES], outside[SIM_NODES], outs;
+    int member[STEPS_NODES], outside[STEPS_NODES], outs;
     struct block *block; /* of all pieces, m each; NULL: nothing of the data is for this level */
-    int *add;            /* [m][outs][m], of the piece that is being made */
-    int stage;           /* an op that what comes from outside waits for; -1: none */
+    int blocks;          /* of the pieces that are being made, as many as are abreast */
+    int *add;            /* [blocks][outs][m], of these */
+    int stage;           /* what the inputs from outside wait for; -1: nothing */
 };
 
 static int member_at(const struct ring *r, const struct block *b, int h)
@@ -106,18 +112,18 @@ static int done_at(const struct ring *r, const struct block *b, int h)
     return h == r->m - 1 ? b->hop[r->m - 2] : b->hop[r->m + h - 1];
 }
 
-/* One piece. */
+/* Pieces that are abreast. */
 static void hops_add(struct ring *r, struct block *piece)
 {
     int m = r->m;
 
     for (int h = 0; h < 2 * m - 2; h++) {
-        for (int i = 0; i < m; i++) {
+        for (int i = 0; i < r->blocks; i++) {
             struct block *b = &piece[i];
 
-            b->hop[h] = sim_op_add(r->s, h < m - 1 ? SIM_ADD : SIM_COPY, CHANNEL_RING(r->k),
-                                   b->chunk, member_at(r, b, h), 0, member_at(r, b, h + 1), 0);
-            sim_op_after(r->s, b->hop[h], h > 0 ? b->hop[h - 1] : -1);
+            b->hop[h] = steps_op_add(r->s, h < m - 1 ? STEPS_ADD : STEPS_COPY, CHANNEL_RING(r->k),
+                                     b->chunk, member_at(r, b, h), 0, member_at(r, b, h + 1), 0);
+            steps_after(r->s, b->hop[h], h > 0 ? b->hop[h - 1] : -1);
         }
     }
 }
@@ -135,18 +141,18 @@ static int leaf_add(struct ring *r, struct block *piece, int q)
 {
     int h = r->m - 1 - q % r->m;
 
-    for (int i = 0; i < r->m; i++) {
+    for (int i = 0; i < r->blocks; i++) {
         struct block *b = &piece[i];
         int partner = member_at(r, b, h);
-        int in = sim_op_add(r->s, SIM_COPY, CHANNEL_SIDE(r->k), b->chunk, r->outside[q], 0, partner,
-                            1 + q);
-        int add = sim_op_add(r->s, SIM_ADD, 0, b->chunk, partner, 1 + q, partner, 0);
+        int in = steps_op_add(r->s, STEPS_COPY, CHANNEL_SIDE(r->k), b->chunk, r->outside[q], 0,
+                              partner, 1 + q);
+        int add = steps_op_add(r->s, STEPS_ADD, 0, b->chunk, partner, 1 + q, partner, 0);
 
         *add_at(r, i, q, h) = add;
-        sim_op_after(r->s, in, r->stage);
-        sim_op_after(r->s, add, in);
+        steps_after(r->s, in, r->stage);
+        steps_after(r->s, add, in);
         if (r->m > 1) {
-            sim_op_after(r->s, b->hop[h], add);
+            steps_after(r->s, b->hop[h], add);
         }
     }
     return h;
@@ -156,69 +162,100 @@ static int leaf_add(struct ring *r, struct block *piece, int q)
  * has come and has been passed on. Returns the last position, which has nothing to pass on. */
 static int broadcast_add(struct ring *r, struct block *piece, int q)
 {
-    int before[SIM_NODES];
+    int before[STEPS_NODES * SCHED_ABREAST];
 
     for (int h = 0; h < r->m; h++) {
-        for (int i = 0; i < r->m; i++) {
+        for (int i = 0; i < r->blocks; i++) {
             struct block *b = &piece[i];
             int to = member_at(r, b, h), from = h > 0 ? member_at(r, b, h - 1) : r->outside[q];
-            int op = sim_op_add(r->s, SIM_COPY, CHANNEL_SIDE(r->k), b->chunk, from,
-                                h > 0 ? 1 + q : 0, to, 1 + q);
-            int add = sim_op_add(r->s, SIM_ADD, 0, b->chunk, to, 1 + q, to, 0);
+            int op = steps_op_add(r->s, STEPS_COPY, CHANNEL_SIDE(r->k), b->chunk, from,
+                                  h > 0 ? 1 + q : 0, to, 1 + q);
+            int add = steps_op_add(r->s, STEPS_ADD, 0, b->chunk, to, 1 + q, to, 0);
 
             *add_at(r, i, q, h) = add;
-            sim_op_after(r->s, op, h > 0 ? before[i] : r->stage);
+            steps_after(r->s, op, h > 0 ? before[i] : r->stage);
             before[i] = op;
-            sim_op_after(r->s, add, op);
-            sim_op_after(r->s, add, done_at(r, b, h));
+            steps_after(r->s, add, op);
+            steps_after(r->s, add, done_at(r, b, h));
             /* Position m-1 passes the sum on first, m-2 last. */
             if (r->m > 1 && h != r->m - 2) {
-                sim_op_after(r->s, add, b->hop[h == r->m - 1 ? h : r->m + h]);
+                steps_after(r->s, add, b->hop[h == r->m - 1 ? h : r->m + h]);
             }
         }
     }
     return r->m - 1;
 }
 
-/* One piece. A result goes out when all that its sender adds is in it. */
+/* Pieces that are abreast. A result goes out when all that its sender adds is in it. */
 static void sides_add(struct ring *r, struct block *piece, enum planner_scheme scheme)
 {
-    int at[SIM_NODES];
+    int at[STEPS_NODES];
 
-    memset(r->add, 0xff, (size_t)(r->m * r->outs * r->m) * sizeof(int));
+    memset(r->add, 0xff, (size_t)(r->blocks * r->outs * r->m) * sizeof(int));
     for (int q = 0; q < r->outs; q++) {
         at[q] = scheme == PLANNER_LEAF ? leaf_add(r, piece, q) : broadcast_add(r, piece, q);
     }
     for (int q = 0; q < r->outs; q++) {
-        for (int i = 0; i < r->m; i++) {
+        for (int i = 0; i < r->blocks; i++) {
             struct block *b = &piece[i];
-            int back = sim_op_add(r->s, SIM_COPY, CHANNEL_SIDE(r->k), b->chunk,
-                                  member_at(r, b, at[q]), 0, r->outside[q], 0);
+            int back = steps_op_add(r->s, STEPS_COPY, CHANNEL_SIDE(r->k), b->chunk,
+                                    member_at(r, b, at[q]), 0, r->outside[q], 0);
 
-            sim_op_after(r->s, back, done_at(r, b, at[q]));
+            steps_after(r->s, back, done_at(r, b, at[q]));
             for (int p = 0; p < r->outs; p++) {
-                sim_op_after(r->s, back, *add_at(r, i, p, at[q]));
+                steps_after(r->s, back, *add_at(r, i, p, at[q]));
             }
         }
     }
 }
 
-/* The rings of all levels; with @is_serial the second stage waits for all of them. */
-static struct sim *levels_make(const struct sched *c, const struct levels *l, bool is_serial)
+/* The end of the first stage, as the one node outside sees it: all have said that they have their
+ * results of all rings. */
+static int stage_make(const struct sched *c, const struct ring *ring, int rings)
 {
-    struct sim *s = sim_open(c->nodes, c->b, 1 + c->nodes - l->level[l->n - 1].members);
+    struct steps *s = ring->s;
+    int outside = ring[rings - 1].outside[0], all = steps_join_add(s, outside);
+    int own[STEPS_NODES];
+
+    for (int i = 0; i < c->nodes; i++) {
+        own[i] = i == outside ? all : steps_join_add(s, i);
+    }
+    for (int k = 0; k < rings; k++) {
+        const struct ring *r = &ring[k];
+
+        for (int i = 0; r->block != NULL && r->m > 1 && i < r->m * c->pieces; i++) {
+            int end = r->block[i].hop[2 * r->m - 3];
+
+            steps_after(s, own[s->op[end].dst], end);
+        }
+    }
+    for (int i = 0; i < c->nodes; i++) {
+        if (i != outside) {
+            int told = steps_op_add(s, STEPS_SIGNAL, CHANNEL_SIDE(rings - 1), 0, i, 0, outside, 0);
+
+            steps_after(s, told, own[i]);
+            steps_after(s, all, told);
+        }
+    }
+    return all;
+}
+
+/* The rings of all levels; with @is_serial the second stage waits for all of them. */
+static struct steps *levels_make(const struct sched *c, const struct levels *l, bool is_serial)
+{
+    struct steps *s = steps_open(c->nodes, 1 + c->nodes - l->level[l->n - 1].members);
     struct ring *ring = util_mem_alloc((size_t)l->n, sizeof(*ring));
-    int stage = is_serial ? sim_op_add(s, SIM_JOIN, 0, 0, 0, 0, 0, 0) : -1;
+    int stage = -1, abreast = c->abreast > 1 ? c->abreast : 1;
 
     for (int k = 0; k < l->n; k++) {
         struct ring *r = &ring[k];
 
-        *r = (struct ring){.s = s, .k = k, .stage = stage};
+        *r = (struct ring){.s = s, .k = k};
         for (int i = 0; i < c->nodes; i++) {
-            if (l->of[i] >= k) {
-                r->member[r->m++] = i;
+            if (l->of[node_at(c, i)] >= k) {
+                r->member[r->m++] = node_at(c, i);
             } else {
-                r->outside[r->outs++] = i;
+                r->outside[r->outs++] = node_at(c, i);
             }
         }
         if (l->level[k].share <= 0) {
@@ -230,19 +267,24 @@ static struct sim *levels_make(const struct sched *c, const struct levels *l, bo
 
             for (int i = 0; i < r->m; i++) {
                 piece[i].first = i;
-                piece[i].chunk = sim_chunk_add(s, l->level[k].share / (r->m * c->pieces));
-            }
-            hops_add(r, piece);
-            for (int i = 0; i < r->m && r->m > 1 && is_serial; i++) {
-                sim_op_after(s, stage, piece[i].hop[2 * r->m - 3]);
+                piece[i].chunk = steps_chunk_add(s, l->level[k].share / (r->m * c->pieces));
             }
         }
+        for (int p = 0; p < c->pieces; p += abreast) {
+            r->blocks = r->m * (c->pieces - p < abreast ? c->pieces - p : abreast);
+            hops_add(r, &r->block[p * r->m]);
+        }
+    }
+    if (is_serial) {
+        stage = stage_make(c, ring, l->n);
     }
     for (int k = 0; k < l->n; k++) {
         struct ring *r = &ring[k];
 
-        r->add = util_mem_alloc((size_t)(r->m * r->outs * r->m) + 1, sizeof(int));
-        for (int p = 0; r->block != NULL && p < c->pieces; p++) {
+        r->stage = stage;
+        r->add = util_mem_alloc((size_t)(r->m * abreast * r->outs * r->m) + 1, sizeof(int));
+        for (int p = 0; r->block != NULL && p < c->pieces; p += abreast) {
+            r->blocks = r->m * (c->pieces - p < abreast ? c->pieces - p : abreast);
             sides_add(r, &r->block[p * r->m], l->scheme);
         }
         free(r->add);
@@ -256,41 +298,41 @@ static struct sim *levels_make(const struct sched *c, const struct levels *l, bo
 
 /* One chunk up @tree and down again. Positions in the order in which a parent comes before its
  * children. */
-static void tree_chunk_add(struct sim *s, const struct sched *c, int tree, int chunk,
+static void tree_chunk_add(struct steps *s, const struct sched *c, int tree, int chunk,
                            const int *parent, const int *down)
 {
-    int up[SIM_NODES], got[SIM_NODES], n = c->nodes;
+    int up[STEPS_NODES], got[STEPS_NODES], n = c->nodes;
 
     for (int i = n - 1; i > 0; i--) {
         int v = down[i];
 
-        up[v] = sim_op_add(s, SIM_ADD, tree, chunk, c->order[v], 0, c->order[parent[v]], 0);
+        up[v] = steps_op_add(s, STEPS_ADD, tree, chunk, node_at(c, v), 0, node_at(c, parent[v]), 0);
         for (int w = 0; w < n; w++) {
             if (parent[w] == v) {
-                sim_op_after(s, up[v], up[w]);
+                steps_after(s, up[v], up[w]);
             }
         }
     }
     for (int i = 1; i < n; i++) {
         int v = down[i], p = parent[v];
 
-        got[v] = sim_op_add(s, SIM_COPY, tree, chunk, c->order[p], 0, c->order[v], 0);
+        got[v] = steps_op_add(s, STEPS_COPY, tree, chunk, node_at(c, p), 0, node_at(c, v), 0);
         if (parent[p] >= 0) {
-            sim_op_after(s, got[v], got[p]);
+            steps_after(s, got[v], got[p]);
             continue;
         }
         for (int w = 0; w < n; w++) {
             if (parent[w] == p) {
-                sim_op_after(s, got[v], up[w]);
+                steps_after(s, got[v], up[w]);
             }
         }
     }
 }
 
-static struct sim *tree_make(const struct sched *c)
+static struct steps *tree_make(const struct sched *c)
 {
-    struct sim *s = sim_open(c->nodes, c->b, 1);
-    int parent[2][SIM_NODES], down[2][SIM_NODES], n = c->nodes;
+    struct steps *s = steps_open(c->nodes, 1);
+    int parent[2][STEPS_NODES], down[2][STEPS_NODES], n = c->nodes;
 
     for (int tree = 0; tree < 2; tree++) {
         int found = 0;
@@ -311,7 +353,7 @@ static struct sim *tree_make(const struct sched *c)
     }
     for (int p = 0; p < c->pieces * n; p++) {
         for (int tree = 0; tree < 2; tree++) {
-            tree_chunk_add(s, c, tree, sim_chunk_add(s, 0.5 / (c->pieces * n)), parent[tree],
+            tree_chunk_add(s, c, tree, steps_chunk_add(s, 0.5 / (c->pieces * n)), parent[tree],
                            down[tree]);
         }
     }
@@ -320,10 +362,10 @@ static struct sim *tree_make(const struct sched *c)
 
 /* --- weighted stars --- */
 
-static struct sim *stars_make(const struct sched *c)
+static struct steps *stars_make(const struct sched *c)
 {
-    struct sim *s = sim_open(c->nodes, c->b, 1);
-    double share[SIM_NODES];
+    struct steps *s = steps_open(c->nodes, 1);
+    double share[STEPS_NODES];
     int n = c->nodes;
 
     planner_bound_stars(c->b, n, share);
@@ -334,13 +376,15 @@ static struct sim *stars_make(const struct sched *c)
             if (share[root] <= 0) {
                 continue;
             }
-            chunk = sim_chunk_add(s, share[root] / c->pieces);
-            sum = sim_op_add(s, SIM_JOIN, 0, 0, 0, 0, 0, 0);
+            chunk = steps_chunk_add(s, share[root] / c->pieces);
+            sum = steps_join_add(s, root);
             for (int k = 1; k < n; k++) {
-                sim_op_after(s, sum, sim_op_add(s, SIM_ADD, 0, chunk, (root + k) % n, 0, root, 0));
+                steps_after(s, sum,
+                            steps_op_add(s, STEPS_ADD, 0, chunk, (root + k) % n, 0, root, 0));
             }
             for (int k = 1; k < n; k++) {
-                sim_op_after(s, sim_op_add(s, SIM_COPY, 1, chunk, root, 0, (root + k) % n, 0), sum);
+                steps_after(s, steps_op_add(s, STEPS_COPY, 1, chunk, root, 0, (root + k) % n, 0),
+                            sum);
             }
         }
     }
@@ -351,7 +395,7 @@ static struct sim *stars_make(const struct sched *c)
 
 double sched_load(const struct sched *c, int kind)
 {
-    double load[SIM_NODES];
+    double load[STEPS_NODES];
     struct levels l;
 
     switch (kind) {
@@ -372,7 +416,7 @@ double sched_load(const struct sched *c, int kind)
     }
 }
 
-struct sim *sched_make(const struct sched *c, int kind)
+struct steps *sched_make(const struct sched *c, int kind)
 {
     struct levels l;
 

@@ -30,7 +30,7 @@ SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
 # What a tool says of a wrong command line.
 ARGS_SRC  := tools/shared/args.c plugin/base/r2_conf_file.c
-PERF_SRC  := $(wildcard tools/r2_perf/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c
+PERF_SRC  := $(wildcard tools/r2_perf/*.c tools/schedule/*.c plugin/planner/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/shared/args.c plugin/base/r2_json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
               plugin/oob/oob_ifsel.c plugin/base/r2_rundir.c plugin/base/r2_symbols.c plugin/base/r2_pages.c plugin/nccl/r2_init_texts.c topo/topo_source.c \
@@ -77,7 +77,7 @@ STANDIN_TEST_SRC := $(wildcard tests/nccl/unit/test_*.c)
 STANDIN_TESTS := $(foreach r,$(STANDIN_RELEASES),$(patsubst tests/nccl/unit/%.c,$(B)/nccl-standin/$(r)/%,$(STANDIN_TEST_SRC)))
 NVML_SRC  := tests/nccl/standin/nvml.c tests/nccl/standin/gpu_settings.c
 NCCL_LIFE_SRC := $(wildcard tests/nccl/rank/nccl_life*.c) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c tools/r2_perf/util.c
-NCCL_RANK_SRC := $(filter-out $(NCCL_LIFE_SRC),$(wildcard tests/nccl/rank/*.c)) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c),$(PERF_SRC))
+NCCL_RANK_SRC := $(filter-out $(NCCL_LIFE_SRC),$(wildcard tests/nccl/rank/*.c)) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c player.c),$(PERF_SRC))
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.
@@ -270,6 +270,11 @@ bench-paper: deps
 bench-ways: deps
 	+@$(BUILD) all
 	@RUNS=$(or $(RUNS),20) sh tests/bench/bench_ways.sh $(B)
+# Planned schedules on rated links (docs/collectives.md): times beside the simulator's.
+.PHONY: bench-schedules
+bench-schedules: deps
+	+@$(BUILD) all
+	@sh tests/bench/bench_schedules.sh $(B)
 .PHONY: bench-last
 bench-last: deps
 	+@$(BUILD) all $(B)/bench/bench_pair

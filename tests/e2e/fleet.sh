@@ -176,6 +176,7 @@ samples() {
     "$B/r2_plan" --nodes 8 --lost 3:n1+n4,5:n2 --rail-only --what-if 2 --json >"$log/r2_plan.lost"
     "$B/r2_plan" simulate --nodes 4 --lost 1:1 --json >"$log/r2_simulate.lost"
     "$B/r2_perf" sendrecv --hosts 2 --nics 2 -b 64K -e 128K -f 2 -n 3 -I 1 --json "$log/r2_perf.spread" >/dev/null 2>&1
+    "$B/r2_perf" all_reduce --algo tree --hosts 2 --nics 2 -b 64K -e 64K -n 2 --json "$log/r2_perf.planned" >/dev/null 2>&1
     "$B/r2_ctl" status --run-dir "$log" --json >"$log/r2.ctl.idle"
     "$B/r2_stat" --run-dir "$log/root" --json >"$log/r2.stat.idle"
 }

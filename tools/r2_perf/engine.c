@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/r2_perf/player.h"
 #include "tools/r2_perf/util.h"
 #include "tools/r2_perf/watch.h"
 
@@ -36,6 +37,8 @@ struct engine {
     /* the thread's own */
     struct lane *lanes;
     int nlanes, room;
+    struct player *player; /* NULL: by lanes */
+    struct player_count count;
     int slices;
     const struct engine_op *op;
     size_t type_size;
@@ -113,9 +116,15 @@ static void engine_op_start(struct engine *e, const struct engine_op *op)
 {
     const struct wire_setup *s = &e->wire->setup;
     e->op = op;
-    e->type_size = type_id_size(op->type);
-    e->slices = algo_info_get(s->op)->slices;
     e->nlanes = 0;
+    e->type_size = type_id_size(op->type);
+    if (e->player) {
+        player_start(e->player,
+                     &(struct player_data){
+                         .type = op->type, .redop = op->redop, .send = op->send, .recv = op->recv});
+        return;
+    }
+    e->slices = algo_info_get(s->op)->slices;
     int nchannels =
         algo_channels_get(algo_bytes_get(s->op, op->count, e->type_size, s->nranks), s->channels);
     for (int c = 0; c < nchannels; c++) {
@@ -228,6 +237,9 @@ static int engine_pass(struct engine *e)
     for (int i = 0; i < e->nlanes; i++) {
         moved |= engine_lane_step(e, &e->lanes[i]);
     }
+    if (e->player) {
+        moved |= player_step(e->player, e->trace);
+    }
     if (boot_failed(e->boot)) {
         return -1;
     }
@@ -250,7 +262,7 @@ static bool engine_lanes_done(const struct engine *e)
             return false;
         }
     }
-    return true;
+    return !e->player || player_is_done(e->player);
 }
 
 static bool engine_conns_idle(const struct engine *e)
@@ -378,6 +390,7 @@ void engine_close(struct engine *e)
     pthread_cond_broadcast(&e->cond);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->thread, NULL);
+    player_close(e->player);
     free(e->lanes);
     free(e);
 }
@@ -395,10 +408,33 @@ int engine_run(struct engine *e, struct engine_batch *batch)
     return rc;
 }
 
+void engine_play(struct engine *e, const struct spread *spread)
+{
+    if (e->player) {
+        player_count_take(e->player, &e->count);
+    }
+    player_close(e->player);
+    e->player = spread ? player_open(spread, e->wire) : NULL;
+}
+
+void engine_played_take(struct engine *e, uint64_t *sent, uint64_t *received)
+{
+    player_count_take(e->player, &e->count);
+    memcpy(sent, e->count.sent, sizeof(e->count.sent));
+    memcpy(received, e->count.received, sizeof(e->count.received));
+    memset(e->count.sent, 0, sizeof(e->count.sent));
+    memset(e->count.received, 0, sizeof(e->count.received));
+}
+
 uint64_t engine_mismatches_get(const struct engine *e, const char **first)
 {
-    *first = e->mismatch;
-    return e->mismatches;
+    *first = e->mismatches ? e->mismatch : e->count.mismatch;
+    return e->mismatches + e->count.mismatches;
+}
+
+bool engine_can_play(void)
+{
+    return true;
 }
 
 bool engine_can_register(void)

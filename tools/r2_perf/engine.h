@@ -11,6 +11,7 @@
 #include "tools/r2_perf/trace.h"
 #include "tools/r2_perf/type.h"
 #include "tools/r2_perf/wire.h"
+#include "tools/schedule/spread.h"
 
 struct engine_op {
     enum type_id type;
@@ -66,6 +67,16 @@ void engine_close(struct engine *e);
  * Thread: main.
  */
 int engine_run(struct engine *e, struct engine_batch *batch);
+
+/*
+ * From now on operations run by this schedule; NULL: by the operation's own algorithm. While no
+ * batch runs; @spread stays until the next call. Whether there is such a thing: engine_can_play().
+ */
+void engine_play(struct engine *e, const struct spread *spread);
+/* Bytes by NIC, of SPREAD_NICS, that schedules have moved since the last call. While no batch runs.
+ */
+void engine_played_take(struct engine *e, uint64_t *sent, uint64_t *received);
+bool engine_can_play(void);
 
 /* Whether buffers can be registered with the one who moves data: wire_setup.local_register. */
 bool engine_can_register(void);

@@ -91,6 +91,7 @@ static void measure_state_init(const struct measure *m, struct measure_state *s,
     s->stride = util_size_max(measure_stride_get(m, s->send_bytes, s->recv_bytes, s->type_size),
                               MEASURE_ALIGN);
     size_t fit = util_size_min(m->pool_bytes / s->stride, (size_t)m->room);
+    fit = m->before ? 1 : fit;
     s->batch = (int)util_size_max(fit / (size_t)m->o->agg, 1) * m->o->agg;
 }
 
@@ -140,6 +141,9 @@ static int measure_batch_run(struct measure *m, struct measure_state *s, int n, 
     b.started = b.clock_start ? m->started : NULL;
     b.started_arg = m->started_arg;
     m->recording = m->recording || b.timed;
+    if (m->before && m->before(m->around_arg, s->c, timed) != 0) {
+        return -1;
+    }
     if (engine_run(m->engine, &b) != 0) {
         return -1;
     }
@@ -152,6 +156,10 @@ static int measure_batch_run(struct measure *m, struct measure_state *s, int n, 
             from = m->ops[i].end_ns;
         }
         s->done += n;
+    }
+    if (m->after &&
+        m->after(m->around_arg, s->c, timed, n, (double)(b.end_ns - b.start_ns) / 1e9) != 0) {
+        return -1;
     }
     for (int i = 0; i < n && check; i++) {
         s->wrong += verify_data_check(m->verify, &m->cases[i], m->ops[i].recv);

@@ -13,6 +13,8 @@
 #include "tools/r2_perf/report.h"
 #include "tools/r2_perf/verify.h"
 
+struct measure_case;
+
 struct measure {
     const struct opts *o;
     struct boot *boot;
@@ -34,6 +36,12 @@ struct measure {
     bool (*unfinished)(
         void *arg); /* rank 0, watched size: must go on, whatever its time; NULL: no */
     void *started_arg;
+    /* All ranks, around each batch, which is then one iteration; NULL: nobody asks. -1 once the run
+     * has failed. */
+    int (*before)(void *arg, const struct measure_case *c, bool timed);
+    int (*after)(void *arg, const struct measure_case *c, bool timed, int operations,
+                 double seconds);
+    void *around_arg;
 };
 
 /* What to measure. */

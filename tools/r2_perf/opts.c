@@ -7,9 +7,11 @@
 #include "tools/r2_perf/abi_view.h"
 #include "tools/r2_perf/boot.h"
 #include "tools/r2_perf/engine.h"
+#include "tools/r2_perf/planned.h"
 #include "tools/r2_perf/type.h"
 #include "tools/r2_perf/util.h"
 #include "tools/r2_perf/wire.h"
+#include "tools/schedule/sched.h"
 #include "tools/shared/args.h"
 
 #define OPERATIONS                                                                                 \
@@ -134,6 +136,18 @@ static const char *row_late_set(struct opts *o, const char *text)
     return NULL;
 }
 
+static const char *row_algo_set(struct opts *o, const char *text)
+{
+    o->algo = planned_algo_find(text);
+    return o->algo < 0 ? "is not one of " PLANNED_ALGOS : NULL;
+}
+
+static const char *row_order_set(struct opts *o, const char *text)
+{
+    o->order_given = true;
+    return planned_order_read(text, o->order, &o->order_n, &o->order_seats);
+}
+
 static const char *row_fabric_fault_add(struct opts *o, const char *text)
 {
     return row_fault_add(o, text, false);
@@ -225,6 +239,13 @@ static const struct row rows[] = {
      AT(softfab), 0, 0, NULL},
     {"abi", 0, "8-12", "version of the plugin's table to use (default: the newest it has, as NCCL)",
      ROW_INT, AT(abi), ABI_VIEW_OLDEST, ABI_VIEW_NEWEST, NULL},
+    {"algo", 0, "NAME", "all_reduce by a planned schedule, a rank a host: " PLANNED_ALGOS, ROW_CALL,
+     0, 0, 0, row_algo_set},
+    {"order", 0, "HOSTS",
+     "with --algo, who sits where: rank (default), seats (tree: the lightest for those with least) or 2,0,1",
+     ROW_CALL, 0, 0, 0, row_order_set},
+    {"pieces", 0, "N", "with --algo, as of r2_plan simulate: how often parts are cut (default 8)",
+     ROW_INT, AT(pieces), 1, 64, NULL},
     {"channels", 0, "N", "rings side by side, channel c on NIC c mod NICs (default: one per NIC)",
      ROW_INT, AT(channels), 1, WIRE_CHANNELS_MAX, NULL},
     {"buffsize", 0, "SIZE", "buffer of a ring connection, 8 steps (default NCCL_BUFFSIZE, 4M)",
@@ -356,6 +377,8 @@ static void opts_defaults(struct opts *o, int argc, char **argv)
         .warmup = 1,
         .cycles = 1,
         .check = 1,
+        .algo = -1,
+        .pieces = 8,
         .type = TYPE_FLOAT,
         .redop = REDOP_SUM,
         .average = 1,
@@ -411,6 +434,21 @@ static const char *opts_conflict_find(const struct opts *o)
     }
     if (o->after_ns && !o->duration_ns) {
         return "--after needs --duration";
+    }
+    if (o->algo < 0 && o->order_given) {
+        return "--order needs --algo";
+    }
+    if (o->algo >= 0 && o->op != ALGO_ALL_REDUCE) {
+        return "--algo has schedules of all_reduce alone";
+    }
+    if (o->algo >= 0 && !engine_can_play()) {
+        return "--algo: NCCL has its own algorithms here (NCCL_ALGO)";
+    }
+    if (o->algo >= 0 && (o->channels || o->ranks_per_host > 1)) {
+        return "--algo makes its own channels between hosts with one rank each: --channels and --ranks-per-host have no meaning with it";
+    }
+    if (o->order_seats && o->algo != PLANNER_TREE) {
+        return "--order seats is for --algo tree";
     }
     for (int i = 0; i < o->nfaults; i++) {
         if (!o->faults[i].command && !o->fabric && !o->nics) {

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "tools/r2_perf/algo.h"
+#include "tools/r2_perf/boot.h"
 
 #define OPTS_FAULTS_MAX 32
 
@@ -45,6 +46,9 @@ struct opts {
     uint64_t late_ns;  /* ... that rank late_rank begins the last size later than the others */
     int late_rank;
     const char *root_address, *rendezvous;
+    int algo, pieces;                   /* algo: a schedule of tools/schedule; -1: none */
+    int order[BOOT_RANKS_MAX], order_n; /* order_n 0: as ranks are, or order_seats */
+    bool order_given, order_seats;
     int abi; /* version of the plugin's table; 0: the newest */
 
     bool help;

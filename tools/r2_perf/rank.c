@@ -9,6 +9,7 @@
 #include "tools/r2_perf/launch.h"
 #include "tools/r2_perf/log.h"
 #include "tools/r2_perf/measure.h"
+#include "tools/r2_perf/planned.h"
 #include "tools/r2_perf/plot.h"
 #include "tools/r2_perf/timeline.h"
 #include "tools/r2_perf/util.h"
@@ -26,6 +27,7 @@ struct rank {
     struct trace trace;
     struct engine *engine;
     struct measure measure;
+    struct planned planned;     /* with --algo */
     struct fault_agent *faults; /* rank 0 */
     struct report report;       /* rank 0 */
     bool report_ready;
@@ -105,7 +107,9 @@ static int rank_wire_open(struct rank *r)
                                .flush = o->flush,
                                .local_register = o->local_register != 0,
                                .buffer_bytes = o->buffer_bytes,
-                               .pair_bytes = o->pair_bytes};
+                               .pair_bytes = o->pair_bytes,
+                               .links = r->planned.links,
+                               .nics = r->planned.nics};
     r->wire_ready = true;
     if (wire_open(&r->wire, &setup) != 0) {
         return -1;
@@ -138,6 +142,12 @@ static int rank_measure_open(struct rank *r)
         m->started = rank_clock_started;
         m->unfinished = r->o->after_ns ? rank_faults_unfinished : NULL;
         m->started_arg = r->faults;
+    }
+    if (r->o->algo >= 0) {
+        r->planned.engine = r->engine;
+        m->before = planned_before;
+        m->after = planned_after;
+        m->around_arg = &r->planned;
     }
     return measure_open(m, error, sizeof(error)) == 0 ? 0 : rank_fail(r, PERF_INTERNAL, error);
 }
@@ -339,11 +349,15 @@ static int rank_results_print(struct rank *r, const struct timeline *t, uint64_t
                              .mismatches = mismatches,
                              .mismatch = first,
                              .watched_size = r->watched_size,
-                             .timeline = t};
+                             .timeline = t,
+                             .planned = r->o->algo >= 0 ? &r->planned : NULL};
     bool print = r->o->nfaults || r->o->duration_ns || r->o->stats || r->o->plot;
     x.events = fault_events_get(r->faults, &x.nevents);
     int code = report_footer_print(&r->report, NULL);
     report_extra_print(&r->report, &x, print);
+    if (r->o->algo >= 0) {
+        planned_print(&r->planned);
+    }
     if (r->o->plot) {
         rank_plot_write(r, t);
     }
@@ -399,6 +413,12 @@ static int rank_work(struct rank *r)
     if (r->place->rank == 0) {
         r->faults = fault_agent_open(r->o, launch_softfab_get(), launch_fabric_get());
     }
+    if (r->o->algo >= 0) {
+        if (planned_open(&r->planned, r->o, r->place, r->boot, &r->plugin) != 0) {
+            return -1;
+        }
+        r->channels = r->planned.channels;
+    }
     if (rank_wire_open(r) != 0 || rank_measure_open(r) != 0) {
         return -1;
     }
@@ -419,6 +439,7 @@ static void rank_close(struct rank *r)
         plugin_close(&r->plugin, r->o->unload);
     }
     measure_close(&r->measure);
+    planned_close(&r->planned);
     fault_agent_close(r->faults);
     trace_free(&r->trace);
 }

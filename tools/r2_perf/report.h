@@ -13,6 +13,8 @@
 #include "tools/r2_perf/opts.h"
 #include "tools/r2_perf/timeline.h"
 
+struct planned;
+
 /* One rank in the list of devices. */
 struct report_device {
     int32_t rank, group, pid, device;
@@ -49,7 +51,8 @@ struct report_extra {
     uint64_t checked, wrong; /* operations checked, elements wrong, over the whole run */
     uint64_t mismatches;     /* messages of a wrong size */
     const char *mismatch;
-    size_t watched_size; /* the size that the timeline is about */
+    size_t watched_size;           /* the size that the timeline is about */
+    const struct planned *planned; /* NULL: without --algo */
     const struct timeline *timeline;
     const struct fault_event *events;
     int nevents;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "tools/r2_perf/planned.h"
 #include "tools/r2_perf/util.h"
 
 static double report_ms(uint64_t ns)
@@ -204,6 +205,9 @@ static void report_extra_json(struct report *r, const struct report_extra *x)
     r2_json_int(j, "wrong", (int64_t)x->wrong);
     r2_json_int(j, "wrong_sizes", (int64_t)x->mismatches);
     r2_json_int(j, "watched_size", (int64_t)x->watched_size);
+    if (x->planned) {
+        planned_json(j, x->planned);
+    }
     report_faults_json(j, x);
     if (x->timeline) {
         report_timeline_json(j, x->timeline);

@@ -150,8 +150,11 @@ static bool wire_ranks_share(const struct wire *w, int a, int b)
 
 /* Does @src send to @dst in this operation? With a root in one that has one: -r lets each be it in
  * turn. */
-static bool wire_link(const struct wire *w, int src, int dst)
+static bool wire_link(const struct wire *w, int channel, int src, int dst)
 {
+    if (w->setup.links) {
+        return w->setup.links[channel * w->setup.nranks + src] >> dst & 1;
+    }
     const struct algo_info *info = algo_info_get(w->setup.op);
     bool all = info->pairwise && w->setup.op != ALGO_SENDRECV;
     return src != dst && (all || dst == (src + 1) % w->setup.nranks);
@@ -165,7 +168,7 @@ static void wire_conn_add(struct wire *w, int channel, int peer, bool sending)
     c->rank = w->setup.rank;
     c->peer = peer;
     c->channel = channel;
-    c->dev = channel % w->setup.plugin->ndev;
+    c->dev = channel % (w->setup.links ? w->setup.nics : w->setup.plugin->ndev);
     c->net = w->setup.plugin->net;
     c->flush = w->setup.flush;
     w->nnet += !shm;
@@ -180,16 +183,17 @@ static void wire_conns_plan(struct wire *w)
 {
     const struct algo_info *info = algo_info_get(w->setup.op);
     int n = w->setup.nranks, rank = w->setup.rank;
-    w->nslots = CONN_STEPS / info->slice_steps;
-    w->slot_bytes = info->pairwise ? w->setup.pair_bytes
-                                   : w->setup.buffer_bytes / CONN_STEPS * (size_t)info->slice_steps;
+    bool pair = info->pairwise || w->setup.links;
+    w->nslots = w->setup.links ? CONN_STEPS : CONN_STEPS / info->slice_steps;
+    w->slot_bytes =
+        pair ? w->setup.pair_bytes : w->setup.buffer_bytes / CONN_STEPS * (size_t)info->slice_steps;
     w->conns = util_mem_alloc((size_t)(2 * n * w->setup.channels), sizeof(*w->conns));
     for (int c = 0; c < w->setup.channels; c++) {
         for (int peer = 0; peer < n; peer++) {
-            if (wire_link(w, rank, peer)) {
+            if (wire_link(w, c, rank, peer)) {
                 wire_conn_add(w, c, peer, true);
             }
-            if (wire_link(w, peer, rank)) {
+            if (wire_link(w, c, peer, rank)) {
                 wire_conn_add(w, c, peer, false);
             }
         }

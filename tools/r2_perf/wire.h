@@ -21,7 +21,10 @@ struct wire_setup {
     bool flush;
     bool local_register; /* NCCL registers the buffers of the collectives (-R) */
     size_t buffer_bytes; /* per ring connection: eight steps */
-    size_t pair_bytes;   /* per message of pairwise operations */
+    size_t pair_bytes;   /* per message of pairwise operations and of schedules */
+    const uint64_t
+        *links; /* schedules: [channel][source] the ranks it sends to; NULL: those of @op */
+    int nics;   /* with links: channel c is on NIC c mod nics */
 };
 
 struct wire {

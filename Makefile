@@ -43,7 +43,7 @@ PLANNER_SRC := $(wildcard plugin/planner/*.c)
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c $(TOPO_SRC)
 PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/schedule/*.c) tools/shared/svg.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
 # r2_report has the runbook in it.
-REPORT_SRC := $(wildcard tools/r2_report/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_traffic_read.c plugin/base/r2_hist.c plugin/base/r2_rundir.c
+REPORT_SRC := $(wildcard tools/r2_report/*.c) tools/shared/svg.c tools/shared/json_in.c $(ARGS_SRC) plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_traffic_read.c plugin/base/r2_hist.c plugin/base/r2_rundir.c
 PAPER_SRC := $(wildcard tests/bench/paper*.c) $(wildcard tools/schedule/*.c) tools/r2_plan/job.c tools/shared/svg.c tools/r2_perf/util.c $(PLANNER_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)

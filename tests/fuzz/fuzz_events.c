@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "tools/r2_report/json_in.c"
+#include "tools/shared/json_in.c"
 #include "tools/r2_report/page.c"
 #include "tools/r2_report/page_time.c"
 #include "tools/r2_report/story.c"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/r2_report/json_in.h"
+#include "tools/shared/json_in.h"
 #include "tools/r2_report/story.h"
 
 struct taken {

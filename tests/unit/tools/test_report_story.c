@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/unit/suite.h"
-#include "tools/r2_report/json_in.c"
+#include "tools/shared/json_in.c"
 #include "tools/r2_report/story.c"
 #include "tools/r2_report/story_line.c"
 #include "tools/r2_report/story_rate.c"

@@ -1,4 +1,4 @@
-#include "tools/r2_report/json_in.h"
+#include "tools/shared/json_in.h"
 
 #include <ctype.h>
 #include <stdint.h>

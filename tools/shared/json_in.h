@@ -1,6 +1,6 @@
 /* Reads a line of JSON without keeping a tree of it. Pure; any thread. */
-#ifndef R2_REPORT_JSON_IN_H
-#define R2_REPORT_JSON_IN_H
+#ifndef R2_TOOLS_JSON_IN_H
+#define R2_TOOLS_JSON_IN_H
 
 #define JSON_IN_TEXT 1024 /* bytes of a value that are kept; the rest of it is passed over */
 #define JSON_IN_PATH 128

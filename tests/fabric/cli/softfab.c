@@ -37,6 +37,7 @@ static const char help[] =
     "           gpu-dma-fail    memory of GPUs (up --gpu) is registered, and each access to it fails; until restore\n"
     "           cut h2:n1       nothing passes between the two ports, no event; cut-tx: not from the first to the second;\n"
     "                           until heal h2:n1, or restore of either. '*:n1 cut *:n1': the switch plane of rail 1\n"
+    "           delay-to h2:n1  the delay of a port is that of packets to h2:n1 alone, and to others that are named so\n"
     "           silent-death    a NIC that dies later (fatal, remove) does not tell those who post and poll; until "
     "restore\n"
     "         As the kernel's Soft-RoCE does it (tests/lab/fabric-vs-kernel.md):\n"

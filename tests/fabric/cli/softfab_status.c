@@ -77,6 +77,12 @@ static void link_faults(struct nic_view *v, uint64_t base_rate)
         time_text(l->delay_ns, buf, sizeof(buf));
         fault_add(v, "delay", buf);
     }
+    for (int i = 0; i < FAB_MAX_HOSTS * FAB_MAX_NICS; i++) {
+        if (l->late[i / FAB_MAX_NICS] >> (i % FAB_MAX_NICS) & 1) {
+            snprintf(buf, sizeof(buf), "h%d:n%d", i / FAB_MAX_NICS, i % FAB_MAX_NICS);
+            fault_add(v, fab_fault_name(FAB_FAULT_DELAY_TO), buf);
+        }
+    }
     if (l->rate != base_rate) {
         softfab_rate_text(l->rate, buf, sizeof(buf));
         fault_add(v, "rate", buf);

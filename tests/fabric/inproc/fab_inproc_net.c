@@ -125,7 +125,7 @@ static void pkt_send(struct fab_engine *e, struct fab_nic *n, struct fab_qp *qp,
     if (!loop) {
         nic->tx_free =
             (nic->tx_free > f->now ? nic->tx_free : f->now) + fab_link_ns(l->rate, pkt->h.len);
-        arrival = nic->tx_free + l->delay_ns;
+        arrival = nic->tx_free + fab_link_delay(l, &pkt->h);
     }
     arrival += latency(f, &pkt->h) + fab_rng_upto(&f->rng, f->opts.jitter_ns);
     /* A packet that is lost may still have been copied by the fabric; one that never left the NIC

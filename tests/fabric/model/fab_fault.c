@@ -34,6 +34,7 @@ static const struct {
     [FAB_FAULT_CUT] = {"cut", PLACE},
     [FAB_FAULT_CUT_TX] = {"cut-tx", PLACE},
     [FAB_FAULT_HEAL] = {"heal", PLACE},
+    [FAB_FAULT_DELAY_TO] = {"delay-to", PLACE},
     [FAB_FAULT_QP_ERROR] = {"qp-error", NO_VALUE},
     [FAB_FAULT_MR_FAIL] = {"mr-fail", OPT_COUNT},
     [FAB_FAULT_CALL_ERROR] = {"call-error", OPT_COUNT},
@@ -289,7 +290,7 @@ int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t
     }
     if (kinds[kind].value == PLACE && fault->host >= 0 && fault->nic >= 0 &&
         fault->value == fab_ports(fault->host, fault->nic)) {
-        return fail(err, err_len, "'%s': a port is not cut from itself", value);
+        return fail(err, err_len, "'%s': a port's packets to itself do not leave it", value);
     }
     return 0;
 }
@@ -354,14 +355,14 @@ bool fab_fault_moves(const struct fab_fault *fault, const struct fab_link *l)
     return memcmp(after.cut, l->cut, sizeof after.cut) != 0;
 }
 
-static void link_cut(struct fab_link *l, uint64_t ports, bool on)
+static void ports_set(uint16_t mask[FAB_MAX_HOSTS], uint64_t ports, bool on)
 {
     for (int h = 0; h < FAB_MAX_HOSTS; h++) {
         for (int n = 0; n < FAB_MAX_NICS; n++) {
             uint16_t bit = (uint16_t)(1u << n);
 
             if (fab_ports_has(ports, h, n)) {
-                l->cut[h] = (uint16_t)(on ? l->cut[h] | bit : l->cut[h] & ~bit);
+                mask[h] = (uint16_t)(on ? mask[h] | bit : mask[h] & ~bit);
             }
         }
     }
@@ -409,7 +410,11 @@ void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t 
     case FAB_FAULT_CUT:
     case FAB_FAULT_CUT_TX:
     case FAB_FAULT_HEAL:
-        link_cut(l, fault->value, fault->kind != FAB_FAULT_HEAL);
+        ports_set(l->cut, fault->value, fault->kind != FAB_FAULT_HEAL);
+        break;
+    case FAB_FAULT_DELAY_TO:
+        ports_set(l->late, fault->value, true);
+        l->late_some = 1;
         break;
     case FAB_FAULT_RESTORE:
         *l = (struct fab_link){.rate = base_rate};
@@ -417,6 +422,13 @@ void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t 
     default:
         break;
     }
+}
+
+uint64_t fab_link_delay(const struct fab_link *l, const struct fab_hdr *h)
+{
+    return fab_hdr_loops(h) || (l->late_some && !(l->late[h->dst.host] >> h->dst.nic & 1))
+               ? 0
+               : l->delay_ns;
 }
 
 bool fab_link_random(const struct fab_link *l)

@@ -12,8 +12,9 @@
  *     h0:n1 corrupt 1%      the same: what fails the ICRC is dropped
  *     h0:n1 dup 1%          a packet leaving the NIC arrives twice with this chance
  *     h0:n1 delay 5ms       packets leaving the NIC take this much longer
- *     h0:n1 rate 20MB/s     the link has this rate from now on, both ways
- *     h0:n1 ack-lost        acknowledgements (and read responses) leaving the NIC are lost,
+ *     h0:n1 delay-to h2:n1  the delay of h0:n1 is that of packets to h2:n1, and other ports that
+ * are named so, alone; until restore h0:n1 rate 20MB/s     the link has this rate from now on, both
+ * ways h0:n1 ack-lost        acknowledgements (and read responses) leaving the NIC are lost,
  *                           requests are not
  *     h0:n1 hang            calls succeed, nothing moves or completes, no event; unhang: it goes
  *                           on, its own time having stood still. What arrives meanwhile is lost, or
@@ -129,6 +130,7 @@ enum fab_fault_kind {
     FAB_FAULT_CUT,
     FAB_FAULT_CUT_TX,
     FAB_FAULT_HEAL,
+    FAB_FAULT_DELAY_TO,
     FAB_FAULT_QP_ERROR,
     FAB_FAULT_MR_FAIL,
     FAB_FAULT_CALL_ERROR,
@@ -217,8 +219,10 @@ struct fab_link {
     uint8_t blackhole_tx, blackhole_rx;
     uint8_t ack_lost;
     uint8_t send_error; /* no request can be put on the wire: those who try hear of it */
+    uint8_t late_some;  /* only packets to the ports of late are delayed */
     uint32_t loss_ppm, corrupt_ppm, dup_ppm;
     uint16_t cut[FAB_MAX_HOSTS]; /* bit = NIC of that host to which packets from here are dropped */
+    uint16_t late[FAB_MAX_HOSTS]; /* bit = NIC of that host to which packets are delayed */
     uint64_t delay_ns;
     uint64_t rate; /* bytes per second, 0: unlimited */
 };
@@ -238,6 +242,8 @@ struct fab_hdr;
 enum fab_fate fab_link_tx(const struct fab_link *l, const struct fab_hdr *h, uint64_t rnd);
 enum fab_fate fab_link_rx(const struct fab_link *l, const struct fab_hdr *h, uint64_t rnd);
 bool fab_link_random(const struct fab_link *l); /* whether fab_link_tx/rx look at @rnd at all */
+/* How much longer packet @h takes that leaves the link, ns. */
+uint64_t fab_link_delay(const struct fab_link *l, const struct fab_hdr *h);
 
 /* ns that @bytes of payload and their headers occupy a link of this rate; 0 if it is unlimited. */
 uint64_t fab_link_ns(uint64_t rate, uint32_t bytes);

@@ -56,10 +56,10 @@
 
 /* struct fab_link as words that one process writes while others read: each stands for itself. */
 struct seg_link {
-    _Atomic uint32_t down, blackhole_tx, blackhole_rx, ack_lost, send_error, loss_ppm, corrupt_ppm,
-        dup_ppm;
+    _Atomic uint32_t down, blackhole_tx, blackhole_rx, ack_lost, send_error, late_some, loss_ppm,
+        corrupt_ppm, dup_ppm;
     _Atomic uint64_t delay_ns, rate;
-    _Atomic uint32_t cut[FAB_MAX_HOSTS];
+    _Atomic uint32_t cut[FAB_MAX_HOSTS], late[FAB_MAX_HOSTS];
 };
 
 struct seg_fault {

@@ -16,6 +16,7 @@ void seg_link_read(struct seg_nic *n, struct fab_link *l)
     l->blackhole_rx = (uint8_t)atomic_load_explicit(&s->blackhole_rx, memory_order_relaxed);
     l->ack_lost = (uint8_t)atomic_load_explicit(&s->ack_lost, memory_order_relaxed);
     l->send_error = (uint8_t)atomic_load_explicit(&s->send_error, memory_order_relaxed);
+    l->late_some = (uint8_t)atomic_load_explicit(&s->late_some, memory_order_relaxed);
     l->loss_ppm = atomic_load_explicit(&s->loss_ppm, memory_order_relaxed);
     l->corrupt_ppm = atomic_load_explicit(&s->corrupt_ppm, memory_order_relaxed);
     l->dup_ppm = atomic_load_explicit(&s->dup_ppm, memory_order_relaxed);
@@ -23,6 +24,7 @@ void seg_link_read(struct seg_nic *n, struct fab_link *l)
     l->rate = atomic_load_explicit(&s->rate, memory_order_relaxed);
     for (int h = 0; h < FAB_MAX_HOSTS; h++) {
         l->cut[h] = (uint16_t)atomic_load_explicit(&s->cut[h], memory_order_relaxed);
+        l->late[h] = (uint16_t)atomic_load_explicit(&s->late[h], memory_order_relaxed);
     }
 }
 
@@ -35,6 +37,7 @@ static void link_write(struct seg_nic *n, const struct fab_link *l)
     atomic_store_explicit(&s->blackhole_rx, l->blackhole_rx, memory_order_relaxed);
     atomic_store_explicit(&s->ack_lost, l->ack_lost, memory_order_relaxed);
     atomic_store_explicit(&s->send_error, l->send_error, memory_order_relaxed);
+    atomic_store_explicit(&s->late_some, l->late_some, memory_order_relaxed);
     atomic_store_explicit(&s->loss_ppm, l->loss_ppm, memory_order_relaxed);
     atomic_store_explicit(&s->corrupt_ppm, l->corrupt_ppm, memory_order_relaxed);
     atomic_store_explicit(&s->dup_ppm, l->dup_ppm, memory_order_relaxed);
@@ -42,6 +45,7 @@ static void link_write(struct seg_nic *n, const struct fab_link *l)
     atomic_store_explicit(&s->rate, l->rate, memory_order_relaxed);
     for (int h = 0; h < FAB_MAX_HOSTS; h++) {
         atomic_store_explicit(&s->cut[h], l->cut[h], memory_order_relaxed);
+        atomic_store_explicit(&s->late[h], l->late[h], memory_order_relaxed);
     }
 }
 

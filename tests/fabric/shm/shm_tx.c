@@ -113,7 +113,7 @@ static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fa
     uint64_t rx_rate = atomic_load_explicit(&d->link.rate, memory_order_relaxed);
     bool loop = fab_hdr_loops(h);
     uint64_t lat = (n->nic.cfg.latency_ns + desc->nic[h->dst.host][h->dst.nic].latency_ns) / 2 +
-                   (loop ? 0 : l->delay_ns);
+                   fab_link_delay(l, h);
 
     if (loop || (l->rate == 0 && rx_rate == 0)) {
         return lat == 0 ? 0 : seg_now() + lat;

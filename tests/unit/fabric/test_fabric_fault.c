@@ -30,6 +30,7 @@ START_TEST(parse_good)
         {"h0:n1 cut-tx h2:*", 0, 1, FAB_FAULT_CUT_TX, 3ull << 16},
         {"*:n1 cut *:n1", -1, 1, FAB_FAULT_CUT, 2},
         {"*:* heal *:*", -1, -1, FAB_FAULT_HEAL, 0},
+        {"h0:n1 delay-to h2:n3", 0, 1, FAB_FAULT_DELAY_TO, 3ull << 16 | 4},
     };
     struct fab_fault f;
     char err[200];

@@ -134,6 +134,32 @@ START_TEST(cut_tx_is_one_way)
 }
 END_TEST
 
+/* The delay of a NIC concerns those ports alone that are named; the acknowledgement comes from the
+ * other NIC. */
+START_TEST(delay_to)
+{
+    static const struct {
+        const char *to;
+        uint64_t late;
+    } row[] = {{"h0:n0 delay-to h1:n1", 0}, {"h0:n0 delay-to h1:n0", 5}, {"h0:n0 restore", 0}};
+    struct pair_cfg c = {.timeout = 20, .nics = 2};
+    struct pair p;
+    uint64_t at = 0;
+
+    pair_open(&p, &c);
+    pair_fault(&p, "h0:n0 delay 5ms");
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        pair_fault(&p, row[i].to);
+        at = fab_inproc_now(p.f);
+        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, i + 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+        pair_run(&p);
+        ck_assert_uint_eq(fab_inproc_now(p.f) - at, row[i].late * PAIR_MS + 2 * PAIR_US);
+        pair_expect(&p, 0, i + 1, IBV_WC_SUCCESS);
+    }
+    pair_close(&p);
+}
+END_TEST
+
 /* A plane: nobody of the rail reaches anybody, other rails are whole. */
 START_TEST(plane)
 {
@@ -390,6 +416,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, cut_is_between_two_ports, 0, 6);
     tcase_add_loop_test(t, cut_tx_is_one_way, 0, 2);
+    tcase_add_test(t, delay_to);
     tcase_add_test(t, plane);
     tcase_add_test(t, cut_needs_ports_of_the_fabric);
     tcase_add_test(t, cut_at_setup);

@@ -140,6 +140,14 @@ START_TEST(fault_cuts)
     ck_assert_uint_eq(atomic_load(&b->fault_seq), 2);
     fault(&m, "h0:n1 restore");
     ck_assert_uint_eq(atomic_load(&b->fault_seq), 2);
+    fault(&m, "h0:n1 delay-to h1:n1");
+    seg_link_read(a, &l);
+    ck_assert_uint_eq(l.late[1], 2);
+    ck_assert_int_eq(l.late_some, 1);
+    fault(&m, "h0:n1 restore");
+    seg_link_read(a, &l);
+    ck_assert_uint_eq(l.late[1], 0);
+    ck_assert_int_eq(l.late_some, 0);
     fault(&m, "h0:n1 cut-tx *:n1");
     seg_link_read(b, &l);
     ck_assert_uint_eq(l.cut[0], 0);

@@ -44,6 +44,8 @@ TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/shared/svg.c $(ARGS_SRC) pl
 PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/schedule/*.c) tools/shared/svg.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
 # r2_report has the runbook in it.
 REPORT_SRC := $(wildcard tools/r2_report/*.c) tools/shared/svg.c tools/shared/json_in.c $(ARGS_SRC) plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_traffic_read.c plugin/base/r2_hist.c plugin/base/r2_rundir.c
+# Statistics of many hosts, beside each other.
+DIAG_SRC  := $(wildcard tools/r2_diag/*.c) tools/shared/svg.c tools/shared/json_in.c $(ARGS_SRC) plugin/base/r2_json.c plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_band.c plugin/base/r2_hist.c plugin/base/r2_rundir.c
 PAPER_SRC := $(wildcard tests/bench/paper*.c) $(wildcard tools/schedule/*.c) tools/r2_plan/job.c tools/shared/svg.c tools/r2_perf/util.c $(PLANNER_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
@@ -96,7 +98,7 @@ FUZZ_KEPT := $(foreach f,$(FUZZ),$(B)/kept/$(f).unpacked)
 
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
-BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(TOPO_HWLOC)
+BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(B)/r2_diag $(TOPO_HWLOC)
 NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release gpus libnccl-profiler-watch.so deny_text bad/libnccl.so.2 bad/none/libnccl.so.2))
 BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
 TEST_BINS     := $(BENCH_BINS) $(B)/bench/bench_paper $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/before/release.so $(B)/before/wire.so $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
@@ -116,7 +118,7 @@ tests: all $(TEST_BINS)
 .PHONY: gpu-bins
 gpu-bins: all $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2 $(if $(CUDA),$(B)/r2_nccl $(B)/nccl-standin/gpus)
 # Every source, product and test build, compiled and not linked: for a second compiler.
-objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) $(PLAN_TOOL_SRC) $(REPORT_SRC) $(PAPER_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
+objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) $(PLAN_TOOL_SRC) $(REPORT_SRC) $(DIAG_SRC) $(PAPER_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
          $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/gpus.c tests/nccl/bad/deny_text.c tests/nccl/watch/watch.c) $(call standin_obj,all,$(STANDIN_SRC) $(CUDART_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c) $(call standin_obj,bad/none,tests/nccl/bad/nccl_bad.c)) \
          $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(if $(CUDA),$(STANDIN_RELEASE_SRC),$(STANDIN_KERNEL_SRC)) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
@@ -139,7 +141,7 @@ check: deps
 	  tests/sim/without.sh $(E2E_RUN)
 # For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take two seconds and more left out. ONLY=NAME: those
 # whose name contains it, slow or not.
-QUICK_SLOW := abort_keys balance_loop balance_plan balance_same balance_slow congest cross endings failback_silent gate hang host_registry \
+QUICK_SLOW := abort_keys balance_loop balance_plan balance_same balance_slow congest cross diag endings failback_silent gate hang host_registry \
               host_registry_file ib_mr_hang oob_conform_mpi oob_conform_ranks oob_mpi_hostile oob_tcp_hostile oob_tcp_loss oob_tcp_storm \
               pair_ways probe_gossip_walk probe_hang probe_verdict protocol_data race_channel race_reorder race_sweep relay_ways setup_slow slow \
               softfab_seg stage tcpdev tcpdev_gpu tcpdev_stream watch watch_hour watch_none watch_tail ways
@@ -402,6 +404,8 @@ $(B)/r2_plan: $(call obj,$(PLAN_TOOL_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lm
 $(B)/r2_report: $(call obj,$(REPORT_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+$(B)/r2_diag: $(call obj,$(DIAG_SRC))
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lm
 $(B)/gen/runbook.inc: docs/runbook.md
 	@mkdir -p $(@D)
 	sed 's/\\/\\\\/g; s/"/\\"/g; s/.*/"&",/' $< >$@.tmp && mv -f $@.tmp $@
@@ -575,10 +579,10 @@ define install_shared
 endef
 INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so \
              $(PREFIX)/lib/nccl-net-r2/softfab-lib/libibverbs.so.1 \
-             $(addprefix $(PREFIX)/bin/,softfab r2_perf r2_config r2_ctl r2_stat r2_topo r2_plan r2_report) $(PREFIX)/share/doc/nccl-net-r2/README.md \
-             $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1 r2_plan.1 r2_report.1) $(PREFIX)/share/man/man7/nccl-net-r2.7 \
+             $(addprefix $(PREFIX)/bin/,softfab r2_perf r2_config r2_ctl r2_stat r2_topo r2_plan r2_report r2_diag) $(PREFIX)/share/doc/nccl-net-r2/README.md \
+             $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1 r2_plan.1 r2_report.1 r2_diag.1) $(PREFIX)/share/man/man7/nccl-net-r2.7 \
              $(SHARED)
-install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report
+install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(B)/r2_diag
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
 	$(if $(OOB_MPI),$(call install_file,$(OOB_MPI),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so,755))
 	$(if $(TOPO_HWLOC),$(call install_file,$(TOPO_HWLOC),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so,755))
@@ -591,6 +595,7 @@ install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf 
 	$(call install_file,$(B)/r2_topo,$(PREFIX)/bin/r2_topo,755)
 	$(call install_file,$(B)/r2_plan,$(PREFIX)/bin/r2_plan,755)
 	$(call install_file,$(B)/r2_report,$(PREFIX)/bin/r2_report,755)
+	$(call install_file,$(B)/r2_diag,$(PREFIX)/bin/r2_diag,755)
 	$(call install_file,README.md,$(PREFIX)/share/doc/nccl-net-r2/README.md,644)
 	$(call install_file,docs/r2_config.1,$(PREFIX)/share/man/man1/r2_config.1,644)
 	$(call install_file,docs/r2_ctl.1,$(PREFIX)/share/man/man1/r2_ctl.1,644)
@@ -598,6 +603,7 @@ install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf 
 	$(call install_file,docs/r2_topo.1,$(PREFIX)/share/man/man1/r2_topo.1,644)
 	$(call install_file,docs/r2_plan.1,$(PREFIX)/share/man/man1/r2_plan.1,644)
 	$(call install_file,docs/r2_report.1,$(PREFIX)/share/man/man1/r2_report.1,644)
+	$(call install_file,docs/r2_diag.1,$(PREFIX)/share/man/man1/r2_diag.1,644)
 	$(call install_file,docs/nccl-net-r2.7,$(PREFIX)/share/man/man7/nccl-net-r2.7,644)
 	$(foreach f,$(SHARE),$(call install_shared,$(f)))
 	@sed -i 's,"/usr/bin/,"$(PREFIX)/bin/,' $(DESTDIR)$(PREFIX)/share/nccl-net-r2/kubernetes/node-problem-detector.json

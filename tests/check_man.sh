@@ -29,7 +29,7 @@ else
     failed=$((failed + 1))
     echo "$page7 is not up to date: run make readme"
 fi
-for command in r2_config r2_ctl r2_stat r2_topo r2_plan r2_report; do
+for command in r2_config r2_ctl r2_stat r2_topo r2_plan r2_report r2_diag; do
     for word in $("$B/$command" --help | grep -o -e '--[a-z-]*[a-z]' | sort -u); do
         if sed 's/\\-/-/g' "docs/$command.1" | grep -q -e "$word"; then
             passed=$((passed + 1))

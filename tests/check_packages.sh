@@ -118,13 +118,13 @@ else
     echo "skipped: completion: bash-completion is not here"
 fi
 if why=$(unshare --mount --pid --fork --mount-proc="$root/proc" true 2>&1); then
-    for t in r2_config r2_stat r2_ctl r2_topo r2_plan r2_report softfab; do
+    for t in r2_config r2_stat r2_ctl r2_topo r2_plan r2_report r2_diag softfab; do
         check "$t, alone" version_of $t
     done
     check "r2_perf, alone" all_reduce
     check "r2_config --doctor, alone" doctor
 else
-    skipped=$((skipped + 8))
+    skipped=$((skipped + 10))
     echo "skipped: what works alone: no namespaces here: $why"
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
@@ -144,6 +144,7 @@ exit
 # nccl-net-r2-tools /lib/systemd/system/nccl-net-r2-prom.timer
 # nccl-net-r2-tools /usr/bin/r2_config
 # nccl-net-r2-tools /usr/bin/r2_ctl
+# nccl-net-r2-tools /usr/bin/r2_diag
 # nccl-net-r2-tools /usr/bin/r2_perf
 # nccl-net-r2-tools /usr/bin/r2_plan
 # nccl-net-r2-tools /usr/bin/r2_report
@@ -151,6 +152,7 @@ exit
 # nccl-net-r2-tools /usr/bin/r2_topo
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_config
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_ctl
+# nccl-net-r2-tools /usr/share/bash-completion/completions/r2_diag
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_perf
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_plan
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_report
@@ -158,6 +160,7 @@ exit
 # nccl-net-r2-tools /usr/share/bash-completion/completions/r2_topo
 # nccl-net-r2-tools /usr/share/man/man1/r2_config.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_ctl.1.gz
+# nccl-net-r2-tools /usr/share/man/man1/r2_diag.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_perf.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_plan.1.gz
 # nccl-net-r2-tools /usr/share/man/man1/r2_report.1.gz
@@ -169,6 +172,7 @@ exit
 # nccl-net-r2-tools /usr/share/nccl-net-r2/kubernetes/pod.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/prometheus/nccl-net-r2.rules.yml
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.ctl.json
+# nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.diag.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.event.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.history.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.nic-history.json

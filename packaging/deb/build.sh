@@ -23,7 +23,7 @@ page() {
 page r2_perf "nccl\\-tests for a net plugin, without a GPU"
 page softfab "RDMA networks of hosts and NICs in software, with faults"
 # The options of a tool are those of its --help: _longopt of bash-completion reads it.
-for t in r2_config r2_ctl r2_perf r2_plan r2_report r2_stat r2_topo; do
+for t in r2_config r2_ctl r2_diag r2_perf r2_plan r2_report r2_stat r2_topo; do
     echo "complete -F _longopt $t" >"debian/completions/$t"
 done
 cat >debian/changelog <<END

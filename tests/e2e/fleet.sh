@@ -179,6 +179,9 @@ samples() {
     "$B/r2_perf" all_reduce --algo tree --hosts 2 --nics 2 -b 64K -e 64K -n 2 --json "$log/r2_perf.planned" >/dev/null 2>&1
     "$B/r2_ctl" status --run-dir "$log" --json >"$log/r2.ctl.idle"
     "$B/r2_stat" --run-dir "$log/root" --json >"$log/r2.stat.idle"
+    "$B/r2_diag" --json "$log/r2.stat.lost.0" "$log/r2.stat.lost.1" "$log/none" >"$log/r2.diag.host" 2>/dev/null
+    "$B/r2_diag" --json --nics "$log/r2.stat.lost".? >"$log/r2.diag.nic"
+    "$B/r2_diag" --json "$log/r2.stat.idle" >"$log/r2.diag.none" 2>/dev/null
 }
 # faults SCHEMA DOCUMENT...: what is wrong with them; documents may have several values. $open: whether keys may be new
 open=false
@@ -195,7 +198,7 @@ refused() {
 }
 wanted schemas && {
     samples
-    for schema in r2.stat r2.history r2.nic-history r2.event r2.ctl r2_config r2_topo r2_plan r2_simulate r2_perf softfab; do
+    for schema in r2.stat r2.history r2.nic-history r2.event r2.ctl r2.diag r2_config r2_topo r2_plan r2_simulate r2_perf softfab; do
         cat "$log/$schema".* >"$log/docs"
         faults $schema "$log/docs" >"$log/said"
         [ "$(jq -s length "$log/docs")" -gt 0 ] || echo "no sample" >"$log/said"
@@ -210,11 +213,13 @@ wanted schemas && {
         if [ $keys -gt 0 ] && [ $missed = $keys ]; then ok "schema $schema: each of $keys keys is missed"; else bad "schema $schema" "$missed of $keys keys are missed"; fi
         refused $schema '.unheard = 1' "$log/first" 'unheard is not in the schema'
     done
-    if [ "$(find share/schemas -type f | wc -l)" = 11 ]; then ok "each schema has samples"; else bad "schemas" "$(ls share/schemas)"; fi
+    if [ "$(find share/schemas -type f | wc -l)" = 12 ]; then ok "each schema has samples"; else bad "schemas" "$(ls share/schemas)"; fi
     lost=$log/r2.stat.lost.1
     refused r2.stat '.jobs[0].processes[0].pid = "1"' "$lost" 'pid is string, not integer'
     refused r2.stat '.jobs[0].processes[0].nics[0].state = "sad"' "$lost" 'state is sad, none of'
     refused r2.stat '.jobs[0].processes[0].capacity = [1]' "$lost" 'capacity has 1 items'
+    refused r2.diag '.by = "rack"' "$log/r2.diag.nic" 'by is rack, none of'
+    refused r2.diag '.sizes[0].ratio[0][0] = "1"' "$log/r2.diag.nic" '\[0\]\[0\] is string, not number or null'
     refused r2.event '.ts = "today"' "$log/r2.event.1" 'ts is today, not like'
     refused r2.event '.schema = "r2.event/2"' "$log/r2.event.1" 'schema is r2.event/2, not r2.event/1'
     refused r2.event '.mono_ns = -1' "$log/r2.event.1" 'mono_ns is -1, less than 0'

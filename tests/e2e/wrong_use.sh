@@ -28,7 +28,7 @@ refuses() {
     fi
 }
 
-for tool in r2_stat r2_ctl r2_config r2_topo r2_plan r2_report r2_perf softfab; do
+for tool in r2_stat r2_ctl r2_config r2_topo r2_plan r2_report r2_diag r2_perf softfab; do
     case $tool in r2_perf) use=6 ;; *) use=2 ;; esac
     sub=
     [ $tool != softfab ] || sub=up

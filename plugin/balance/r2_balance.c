@@ -156,10 +156,7 @@ void r2_balance_comm(struct r2_comm *c)
         c->fo.error == R2_OK) {
         plan = ib_send_plan_paths(&c->conn);
     }
-    if (plan != c->flow->plan) {
-        c->flow->plan = plan;
-        b->due = b->rows_due = 1;
-    }
+    r2_flow_plan(c, plan);
     if (staged != c->flow->staged) {
         c->flow->staged = staged;
         b->due = 1;
@@ -168,14 +165,9 @@ void r2_balance_comm(struct r2_comm *c)
 
 void r2_balance_comm_gone(struct r2_comm *c)
 {
-    struct r2_balance *b = c->inst->balance;
-
-    if (c->flow->plan) {
-        c->flow->plan = 0;
-        b->due = b->rows_due = 1;
-    }
+    r2_flow_gone(c);
     if (r2_comm_first(c->inst) == NULL) {
-        tables_free(b); /* a process may live long after its last connection */
+        tables_free(c->inst->balance); /* a process may live long after its last connection */
     }
 }
 
@@ -254,122 +246,6 @@ void r2_balance_wide(struct r2_comm *c, int on)
     r2_comm_kick(c); /* r2_balance_comm() finds the new plan */
 }
 
-/* --- what processes of this host send --- */
-
-static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
-{
-    uint32_t nics = 0;
-
-    for (uint32_t m = paths; m; m &= m - 1) {
-        nics |= 1u << c->conn.path[__builtin_ctz(m)].nic;
-    }
-    return nics;
-}
-
-/* Half of it is from the last check, a quarter from the one before: what all connections do at the
- * same time is compared, nothing else. */
-static void demand_tick(struct r2_inst *inst, uint64_t ns)
-{
-    for (struct r2_comm *c = ns ? r2_comm_first(inst) : NULL; c; c = c->list.all_next) {
-        uint64_t bytes = c->watch->load.moved - c->flow->marked;
-
-        c->flow->marked = c->watch->load.moved;
-        c->flow->demand =
-            c->flow->demand / 2 +
-            (bytes < UINT32_MAX * 1024ull ? bytes * 1000000 / (ns / 1000 + 1) : 0) / 2;
-    }
-}
-
-static void flows_publish(struct r2_inst *inst)
-{
-    struct r2_balance *b = inst->balance;
-    struct r2_host_registry_flow flow[IB_MAX_NICS];
-    int others = 0;
-
-    memset(flow, 0, sizeof(flow));
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        struct r2_host_registry_flow *f = &flow[c->dev];
-
-        if (c->flow->plan) {
-            f->conns++;
-            f->rows |= nics_of(c, c->flow->plan);
-            f->demand += c->flow->demand;
-        }
-    }
-    for (int i = 0; i < inst->nics.count; i++) {
-        if (memcmp(&flow[i], &b->published[i], sizeof(flow[i])) != 0) {
-            r2_host_registry_flow_set(inst->share.registry, i, &flow[i]);
-            others |= flow[i].rows != b->published[i].rows;
-            b->published[i] = flow[i];
-        }
-    }
-    if (others) {
-        /* where they go concerns everybody now; how much, with the next tick */
-        r2_host_registry_ring(inst->share.registry);
-    }
-}
-
-/* Rows of slot @slot as NICs of ours, bit by bit; a row that is none of ours is 0. */
-static void rows_match(const struct r2_inst *inst, int slot, uint32_t ours[R2_HOST_REGISTRY_NICS])
-{
-    struct r2_host_registry_nic row;
-
-    for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
-        ours[r] = 0;
-        if (!r2_host_registry_slot_nic(inst->share.registry, slot, r, &row)) {
-            continue;
-        }
-        for (int i = 0; i < inst->nics.count; i++) {
-            if (inst->nics.nic[i].guid == row.guid && inst->nics.nic[i].port == row.port) {
-                ours[r] = 1u << i;
-            }
-        }
-    }
-}
-
-/* Flows over the same NICs are one. */
-static void other_add(struct r2_balance *b, uint32_t nics, const struct r2_host_registry_flow *f)
-{
-    uint32_t i;
-
-    for (i = 0; i < b->others && b->other[i].nics != nics; i++) {
-    }
-    if (nics == 0 || i == BALANCE_PLAN_OTHERS) {
-        return;
-    }
-    if (i == b->others) {
-        b->other[b->others++] = (struct balance_other){.nics = nics};
-    }
-    b->other[i].conns += f->conns < 65536 ? f->conns : 65536;
-    b->other[i].demand += f->demand < UINT64_MAX / 65536 ? f->demand : 0;
-}
-
-static void others_hear(struct r2_inst *inst)
-{
-    struct r2_balance *b = inst->balance;
-
-    b->others = 0;
-    for (int s = 0; inst->share.registry && s < R2_HOST_REGISTRY_SLOTS; s++) {
-        uint32_t ours[R2_HOST_REGISTRY_NICS];
-        struct r2_host_registry_flow f;
-
-        if (!r2_host_registry_slot_alive(inst->share.registry, s)) {
-            continue;
-        }
-        rows_match(inst, s, ours);
-        for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
-            uint32_t nics = 0;
-
-            if (r2_host_registry_slot_flow(inst->share.registry, s, r, &f)) {
-                for (uint32_t m = f.rows; m; m &= m - 1) {
-                    nics |= ours[__builtin_ctz(m)];
-                }
-                other_add(b, nics, &f);
-            }
-        }
-    }
-}
-
 /* --- dividing --- */
 
 static int room_make(struct r2_balance *b, uint32_t n)
@@ -416,17 +292,6 @@ static int work_make(struct r2_balance *b, size_t size)
     free(b->work);
     b->work = work;
     b->work_size = size + size / 4;
-    return 0;
-}
-
-/* Whether some plan has more than one NIC pair: else there is nothing to divide. */
-static bool is_spread(struct r2_inst *inst)
-{
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->flow->plan && ib_conn_pairs(&c->conn, c->flow->plan) > 1) {
-            return 1;
-        }
-    }
     return 0;
 }
 
@@ -498,10 +363,10 @@ static void divide(struct r2_inst *inst)
     struct balance_facts f;
     int n;
 
-    if (!is_spread(inst)) {
-        return;
+    if (b->spread == 0) {
+        return; /* each plan has one NIC pair: there is nothing to divide */
     }
-    others_hear(inst);
+    r2_flows_hear(inst);
     n = conns_list(inst);
     facts_begin(b, &f);
     f.conns = n > 0 ? (uint32_t)n : 0;
@@ -525,15 +390,15 @@ uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int tick)
     uint64_t begun;
 
     if (tick) {
-        demand_tick(inst, b->poll_at ? r2_elapsed(now, b->poll_at) : 0);
+        b->due |= r2_flow_tick(inst, b->poll_at ? r2_elapsed(now, b->poll_at) : 0) || b->failed;
         b->poll_at = now;
     }
     if (inst->share.registry && (tick || b->rows_due)) {
         b->rows_due = 0;
-        flows_publish(inst);
+        r2_flows_publish(inst);
     }
-    if (tick || inst->share.rung) {
-        b->due = 1; /* others may have changed */
+    if (b->spread && (tick || inst->share.rung)) {
+        b->due |= r2_flows_hear(inst);
     }
     if (!b->due) {
         return UINT64_MAX;

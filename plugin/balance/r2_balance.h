@@ -20,9 +20,12 @@ struct r2_flow {
         nic_measured[IB_MAX_PATHS]; /* Mb/s, r2_balance_measured; 0 not known */
     uint32_t host;                  /* number of the other end's host */
     uint32_t plan;                  /* paths of its plan after its last step */
+    uint32_t over;                  /* ... bit per NIC of ours */
+    uint32_t spread;                /* ... 1: it has more than one NIC pair */
     uint32_t staged;                /* paths that then were known to go by way of staging memory */
     uint64_t marked;                /* bytes that had moved when it was checked last */
     uint64_t demand;                /* bytes per second lately */
+    struct r2_comm *busy_next, **busy_prev; /* those that have moved something lately */
     struct {
         struct r2_pair *pair; /* NULL: not looked for yet. It stays as long as the peer */
         uint64_t done, cqes;  /* counted so far */

@@ -24,6 +24,13 @@ struct r2_ways {
     uint32_t link[BALANCE_PLAN_LINKS];    /* Mb/s */
 };
 
+/* Connections that send from one NIC of ours, by their plans. */
+struct r2_balance_home {
+    uint32_t conns;             /* that have a plan */
+    uint32_t over[IB_MAX_NICS]; /* ... over each NIC */
+    uint64_t demand;            /* ... bytes per second lately */
+};
+
 /* Service thread; r2_balance_begin() and r2_balance_preference() read ways. */
 struct r2_balance {
     struct r2_ways ways; /* const */
@@ -33,6 +40,9 @@ struct r2_balance {
     uint64_t done_at, poll_at;
     uint64_t pause; /* ns from the end of the last division to the next */
     struct r2_host_registry_flow published[IB_MAX_NICS];
+    struct r2_balance_home home[IB_MAX_NICS];
+    uint32_t spread;      /* plans of more than one NIC pair */
+    struct r2_comm *busy; /* by flow->busy_next */
     uint32_t others;
     struct balance_other other[BALANCE_PLAN_OTHERS];
 
@@ -50,5 +60,17 @@ struct r2_balance {
  * IB_MAX_NICS rows of w->staged, NULL with R2_VIA_NONE. */
 void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t, int relay,
                   struct r2_way (*staged)[IB_MAX_NICS]);
+
+/* r2_balance_flows.c */
+/* The plan of @c has the paths @plan now, 0: it has none. gone: it is being freed. */
+void r2_flow_plan(struct r2_comm *c, uint32_t plan);
+void r2_flow_gone(struct r2_comm *c);
+/* A look at the ports, @ns behind the last one; 0: it is the first. true: what some connection
+ * moves is another rate now. */
+bool r2_flow_tick(struct r2_inst *inst, uint64_t ns);
+/* What has changed of ours, into the host registry; what others say there. true: that has changed.
+ */
+void r2_flows_publish(struct r2_inst *inst);
+bool r2_flows_hear(struct r2_inst *inst);
 
 #endif

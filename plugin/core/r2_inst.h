@@ -97,6 +97,15 @@ struct r2_req {
     struct ib_smsg *sent; /* of a send: its slot */
 };
 
+/* What a connection is in the sums of its process: bits per NIC. r2_report_count.c */
+struct r2_counted {
+    uint32_t over;          /* it has a path that is up */
+    uint32_t moved;         /* it had one, and has none now */
+    uint32_t last;          /* the only one with a path that is up */
+    uint32_t ours;          /* ... of those moved away from: not known to lie at the peer's end */
+    uint8_t stands, resort; /* it is set up; only NICs of last resort carry it */
+};
+
 /* What of a connection was known after its last step, for statistics and events. Service thread;
  * r2_report.c */
 struct r2_seen {
@@ -114,15 +123,17 @@ struct r2_seen {
         uint32_t
             quarantined; /* R: the same while its quarantine keeps something open; 0: it does not */
         uint8_t share;   /* percent of the plan */
+        uint64_t bytes, wrs; /* of its incarnation, that are in the sums */
     } path[IB_MAX_PATHS];
     uint64_t bytes; /* of incarnations that are put away */
     uint64_t retransmitted_bytes, retransmitted_parts;
     uint64_t stall_from, stall_mark; /* ns; acknowledged then. from 0: it does not wait */
     uint64_t stall_ns, stall_at;     /* the last stall; CLOCK_REALTIME, ns */
     uint32_t stall_case;
-    uint32_t record;        /* of the statistics file, from 1; 0: none */
-    uint32_t wrote;         /* round in which it was written */
-    uint8_t closing, error; /* enum r2_status */
+    struct r2_counted counted;
+    uint32_t record;                      /* of the statistics file, from 1; 0: none */
+    struct r2_comm *row_next, **row_prev; /* those whose record is to be written; NULL: it is not */
+    uint8_t closing, error;               /* enum r2_status */
     char why[96];
 };
 
@@ -151,6 +162,7 @@ struct r2_comm_list {
     struct r2_comm *due_next;                 /* to be stepped in this turn; service thread */
     struct r2_comm *woken_next;               /* r2_comm_wake() */
     struct r2_comm *awake_next, **awake_prev; /* those awake, or expecting; service thread */
+    struct r2_comm *stirred_next, **stirred_prev; /* r2_comms_stirred(); service thread */
     int kicked;
     int visits; /* threads of NCCL that read it (r2_reg.c): it is not freed meanwhile */
     int going;  /* it is about to be freed: nobody reads it any more */
@@ -378,6 +390,7 @@ struct r2_inst {
     struct {
         struct r2_comm *bucket[R2_COMM_BUCKETS];
         struct r2_comm *all;
+        unsigned n;             /* ... of them */
         struct r2_comm *kicked; /* by list.kick_next */
         struct r2_comm *turn;   /* ... those of this turn of the service thread */
         uint32_t next_id;
@@ -399,6 +412,7 @@ struct r2_inst {
         struct r2_timers due;  /* of connections */
         struct r2_comm *awake; /* by list.awake_next: those on which something may be under way */
         struct r2_comm *expecting; /* likewise: of those that rest, R with receives open */
+        struct r2_comm *stirred;   /* by list.stirred_next: those awake, or since the last look */
     } steps;
     struct {
         struct r2_comm *from[R2_COMM_BUCKETS]; /* R, by the peer and its number */

@@ -84,6 +84,32 @@ static void list_leave(struct r2_comm *c)
     }
 }
 
+static void stir(struct r2_comm *c)
+{
+    struct r2_comm **first = &c->inst->steps.stirred;
+
+    if (c->list.stirred_prev) {
+        return;
+    }
+    c->list.stirred_next = *first;
+    c->list.stirred_prev = first;
+    if (*first) {
+        (*first)->list.stirred_prev = &c->list.stirred_next;
+    }
+    *first = c;
+}
+
+static void stir_over(struct r2_comm *c)
+{
+    if (c->list.stirred_prev) {
+        *c->list.stirred_prev = c->list.stirred_next;
+        if (c->list.stirred_next) {
+            c->list.stirred_next->list.stirred_prev = c->list.stirred_prev;
+        }
+        c->list.stirred_prev = NULL;
+    }
+}
+
 struct r2_comm *r2_comms_awake(struct r2_inst *inst)
 {
     struct r2_comm *c, *next;
@@ -97,6 +123,7 @@ struct r2_comm *r2_comms_awake(struct r2_inst *inst)
         next = c->list.woken_next;
         list_leave(c); /* it may have been expecting */
         list_enter(&inst->steps.awake, c);
+        stir(c);
     }
     return inst->steps.awake;
 }
@@ -125,6 +152,24 @@ struct r2_comm *r2_comms_expecting(struct r2_inst *inst)
     return inst->steps.expecting;
 }
 
+struct r2_comm *r2_comms_stirred(struct r2_inst *inst)
+{
+    r2_comms_awake(inst); /* those that were woken just now are some of them */
+    return inst->steps.stirred;
+}
+
+void r2_comms_looked(struct r2_inst *inst, int look)
+{
+    struct r2_comm *next;
+
+    for (struct r2_comm *c = look ? inst->steps.stirred : NULL; c; c = next) {
+        next = c->list.stirred_next;
+        if (!IB_RLX_GET(c->conn.awake)) { /* who wakes now is pushed, and enters again */
+            stir_over(c);
+        }
+    }
+}
+
 /* --- connections --- */
 
 static struct r2_comm **bucket_of(struct r2_inst *inst, uint32_t id)
@@ -146,6 +191,7 @@ void r2_comm_enter(struct r2_comm *c)
         inst->comms.all->list.all_prev = c;
     }
     inst->comms.all = c;
+    inst->comms.n++;
     pthread_mutex_unlock(&inst->lock);
 }
 
@@ -195,6 +241,7 @@ void r2_comm_unlink(struct r2_comm *c)
     if (c->list.all_next) {
         c->list.all_next->list.all_prev = c->list.all_prev;
     }
+    inst->comms.n--;
     if (c->list.kicked) {
         kick_drop(c);
     }
@@ -202,6 +249,7 @@ void r2_comm_unlink(struct r2_comm *c)
     r2_timer_set(&inst->steps.due, &c->list.due, UINT64_MAX);
     leave_peer(c);
     awake_drop(c);
+    stir_over(c);
 }
 
 static struct r2_comm **from_of(struct r2_inst *inst, const struct r2_peer *peer, uint32_t src)
@@ -273,6 +321,16 @@ struct r2_comm *r2_comm_first(struct r2_inst *inst)
     c = inst->comms.all;
     pthread_mutex_unlock(&inst->lock);
     return c;
+}
+
+unsigned r2_comm_count(struct r2_inst *inst)
+{
+    unsigned n;
+
+    pthread_mutex_lock(&inst->lock);
+    n = inst->comms.n;
+    pthread_mutex_unlock(&inst->lock);
+    return n;
 }
 
 /* --- listeners --- */

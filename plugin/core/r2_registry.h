@@ -37,6 +37,13 @@ struct r2_comm *r2_comms_awake(struct r2_inst *inst);
  */
 bool r2_comms_sleep(struct r2_inst *inst);
 void r2_comms_turn(struct r2_inst *inst);
+/*
+ * Service thread. The first of those that are awake, or were at some time since the last look at
+ * the ports, by list.stirred_next: of no other one have the counters moved. looked: the turn is
+ * over; if it looked at the ports (@look), those that rest now are on the list no more.
+ */
+struct r2_comm *r2_comms_stirred(struct r2_inst *inst);
+void r2_comms_looked(struct r2_inst *inst, int look);
 /* Service thread. The first of those that rest and expect something, likewise; what comes wakes
  * them, since it is acknowledged. */
 struct r2_comm *r2_comms_expecting(struct r2_inst *inst);
@@ -56,6 +63,8 @@ struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id);
 /* Any thread. Head of the list of all connections: new ones come in at the head and only the
  * service thread takes one out, so it may walk on from here without the lock. */
 struct r2_comm *r2_comm_first(struct r2_inst *inst);
+/* Any thread. How many there are. */
+unsigned r2_comm_count(struct r2_inst *inst);
 /* Any thread. Numbers @l and enters it; takes it out again. */
 void r2_listen_enter(struct r2_listen *l);
 void r2_listen_unlink(struct r2_listen *l);

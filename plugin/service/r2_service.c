@@ -136,8 +136,8 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
         step_comm(c, now);
     }
     r2_reconnect_admit(inst);
-    next = r2_watch_step(inst,
-                         now); /* may ask for a check of the ports, and has words for the peers */
+    /* may ask for a check of the ports, and has words for the peers */
+    next = r2_watch_step(inst, now);
     next = r2_earlier(next, r2_probation_step(inst, now));
     next = r2_earlier(next, r2_pairs_announce(inst, now));
     if (inst->share.rung || look) {
@@ -152,6 +152,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     next = r2_earlier(next, r2_peers_step(inst, now));
     next = r2_earlier(next, r2_timers_next(&inst->steps.due));
     next = r2_earlier(next, r2_report_step(inst, now, look));
+    r2_comms_looked(inst, look);
     r2_log_flush();
     return r2_earlier(next, oob_next);
 }
@@ -167,7 +168,7 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
 {
     struct pollfd fds[3 + 2 * IB_MAX_NICS];
     uint64_t now = r2_now(inst), sink;
-    struct timespec ts;
+    struct timespec ts = {0};
     int n = 0;
 
     fds[n++] = (struct pollfd){.fd = inst->service.wake_fd, .events = POLLIN};
@@ -189,10 +190,8 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
     if (next > now) {
         uint64_t wait = next - now < 3600000000000ull ? next - now : 3600000000000ull;
 
-        ts = (struct timespec){.tv_sec = (time_t)(wait / 1000000000),
-                               .tv_nsec = (long)(wait % 1000000000)};
-    } else {
-        ts = (struct timespec){0};
+        ts.tv_sec = (time_t)(wait / 1000000000);
+        ts.tv_nsec = (long)(wait % 1000000000);
     }
     if (ppoll(fds, (nfds_t)n, &ts, NULL) <= 0) {
         return;

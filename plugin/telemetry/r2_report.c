@@ -185,7 +185,7 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
     }
     r->inst = inst;
     r->events.fd = -1;
-    r->round = 1; /* a connection begins with 0 */
+    r->rows.last = &r->rows.first;
     r->start = r2_report_real(r, r2_now(inst));
     source_fill(r, job);
     events_begin(r);
@@ -265,13 +265,12 @@ static int rows_due(const struct r2_report *r, uint64_t now, int tick)
     if (r2_comm_first(r->inst) == NULL) {
         return tick || r->changed; /* there may be no later turn */
     }
-    return tick && r2_elapsed(now, r->wrote_at) >= (r->stalling ? ROWS_WAIT : ROWS_MIN);
+    return tick && r2_elapsed(now, r->rows.wrote_at) >= (r->stalling ? ROWS_WAIT : ROWS_MIN);
 }
 
 uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
 {
     struct r2_report *r = inst->telemetry.report;
-    int last, all;
 
     if (r == NULL || r->stopped) {
         return UINT64_MAX;
@@ -282,14 +281,16 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
         }
     }
     r2_report_cases_step(r, now, r2_comm_first(inst) == NULL);
+    if (tick) {
+        r2_report_rows_look(r);
+    }
     if (rows_due(r, now, tick)) {
         r2_nic_log_flush(inst);
         r->changed = 0;
-        r->wrote_at = now;
+        r->rows.wrote_at = now;
         r2_report_rows_write(r);
         r2_report_advise_nics(r, now);
-        r2_report_last_resort(r, &last, &all);
-        r2_report_advise_last(r, last, all, now);
+        r2_report_advise_last(r, now);
     }
     events_flush(r);
     return r->stalling && r2_elapsed(now, r->stall_since) < STALL_SOON ? now + STALL_POLL
@@ -368,7 +369,12 @@ void r2_report_comm(struct r2_comm *c)
     struct r2_report *r = c->inst->telemetry.report;
     int open = atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN;
 
-    if (r == NULL || c->seen.closing ||
+    if (r == NULL) {
+        return;
+    }
+    r2_report_row_due(r, c);
+    r2_report_count_moved(r, c);
+    if (c->seen.closing ||
         atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE) {
         return;
     }
@@ -385,28 +391,7 @@ void r2_report_comm(struct r2_comm *c)
         r2_report_case_comm_over(c);
         r->changed = 1;
     }
-}
-
-void r2_report_incarnation_over(struct r2_comm *c, int p)
-{
-    struct r2_report *r = c->inst->telemetry.report;
-    struct r2_report_nic *n;
-
-    if (r == NULL || c->seen.path[p].folded) {
-        return;
-    }
-    n = &r->nic[c->conn.path[p].nic];
-    n->wrs += IB_RLX_GET(c->conn.path[p].count.wrs);
-    if (c->is_send) {
-        n->sent += r2_report_bytes(&c->conn.path[p]);
-    } else {
-        n->received += r2_report_bytes(&c->conn.path[p]);
-    }
-    c->seen.bytes += r2_report_bytes(&c->conn.path[p]);
-    /* of a closing connection the counters stay where they are; of a path that returns they begin
-     * anew */
-    c->seen.path[p].folded =
-        atomic_load_explicit(&c->state.close, memory_order_relaxed) != R2_CLOSE_OPEN;
+    r2_report_count_state(r, c);
 }
 
 void r2_report_comm_gone(struct r2_comm *c)
@@ -417,7 +402,10 @@ void r2_report_comm_gone(struct r2_comm *c)
         return;
     }
     r2_report_case_comm_over(c);
-    r2_report_record_free(r, c);
+    c->seen.closing = 1; /* in no sum any more */
+    r2_report_count_moved(r, c);
+    r2_report_count_state(r, c);
+    r2_report_row_free(r, c);
     r->changed = 1;
 }
 

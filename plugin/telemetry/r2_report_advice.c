@@ -88,9 +88,9 @@ void r2_report_advise_nics(struct r2_report *r, uint64_t now)
     }
 }
 
-/* @conns of @all connections have no path but that of last resort. */
-void r2_report_advise_last(struct r2_report *r, int conns, int all, uint64_t now)
+void r2_report_advise_last(struct r2_report *r, uint64_t now)
 {
+    int conns = r->inst->nics.last_count ? (int)r->conns.resort : 0, all = (int)r->conns.standing;
     struct r2_report_advice *a = &r->advice[R2_ADVICE_LAST_RESORT];
     const struct ib_nics *nics = &r->inst->nics;
     const struct ib_nic *nic = &nics->nic[nics->count - 1];

@@ -5,6 +5,8 @@
 #ifndef R2_REPORT_INT_H
 #define R2_REPORT_INT_H
 
+#include <stdbool.h>
+
 #include "core/r2_notify.h"
 #include "r2_event.h"
 #include "r2_report.h"
@@ -38,7 +40,9 @@ struct r2_report_nic {
     char why[64], trouble[96], blamed[96];
     uint64_t since, trouble_at, blamed_at; /* CLOCK_REALTIME, ns */
     enum ib_nic_state state;
-    uint64_t sent, received, wrs;        /* of incarnations that are put away */
+    uint64_t sent, received, wrs;
+    uint32_t over, primary, moved, last; /* connections, as in struct r2_stat_nic ... */
+    uint32_t ours; /* of those moved away: for what is not known to be the peer's */
     uint64_t stalls, stall_ns, stall_at; /* without a fault: how many, the last one, until when
                                             (CLOCK_REALTIME, ns; 0: none) */
     uint64_t stall_warned;               /* ns */
@@ -80,8 +84,14 @@ struct r2_report {
     uint64_t record[R2_STAT_CONNS / 64]; /* records in use */
     uint32_t records;                    /* up to which */
     int changed;
-    uint64_t wrote_at; /* ns: the rows */
-    uint32_t round;    /* of writing all connections, some at a time */
+    struct {
+        struct r2_comm *first, **last; /* by seen.row_next, in turn */
+        int lacking; /* 1: some connection found no record free; 2: one has become free since */
+        uint64_t wrote_at; /* ns */
+    } rows;                /* records of connections to be written */
+    struct {
+        uint32_t standing, resort; /* resort: without another NIC than one of last resort */
+    } conns;                       /* r2_report_count.c */
     struct {
         uint64_t since; /* ns: of the present span ... */
         unsigned said;  /* ... in which so many were announced */
@@ -138,21 +148,30 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c);
  * @host holds the job up (@over: does not any more). */
 void r2_report_advise_nics(struct r2_report *r, uint64_t now);
 /* ... or since connections go on over TCP alone. */
-void r2_report_advise_last(struct r2_report *r, int conns, int all, uint64_t now);
+void r2_report_advise_last(struct r2_report *r, uint64_t now);
 void r2_report_advise_hang(struct r2_report *r, const char *host, int over, uint64_t now);
 /* At init: what NCCL_R2_ON_EVENT needs; a WARN where it cannot be run. */
 void r2_report_advise_open(struct r2_report *r);
 
-/* r2_report_rows.c */
-/* Connections that stand: all, and those whose only paths are of last resort. */
-void r2_report_last_resort(const struct r2_report *r, int *last, int *all);
+/* r2_report_count.c: the sums over connections, in struct r2_report and struct r2_report_nic */
+/* What has become of @c: after each step, when a reason is found, when it goes. */
+void r2_report_count_state(struct r2_report *r, struct r2_comm *c);
+/* What @c has moved since. */
+void r2_report_count_moved(struct r2_report *r, struct r2_comm *c);
+bool r2_report_is_standing(const struct r2_comm *c);
 uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */
-uint64_t r2_report_bytes(
-    const struct ib_path *path); /* of messages, in its present incarnation; without the gate */
+/* A counter of the data path, without the gate; bytes of messages of a path's incarnation. */
+uint64_t r2_report_word(const uint64_t *w);
+uint64_t r2_report_bytes(const struct ib_path *path);
+
+/* r2_report_rows.c */
+/* The record of @c is to be written. look: those of connections that have moved something. */
+void r2_report_row_due(struct r2_report *r, struct r2_comm *c);
+void r2_report_rows_look(struct r2_report *r);
 void r2_report_rows_write(struct r2_report *r);
 /* The rows of our NICs, as they are now. */
 void r2_report_nics_fill(const struct r2_report *r, struct r2_stat_nic row[IB_MAX_NICS]);
-void r2_report_record_free(struct r2_report *r, struct r2_comm *c);
+void r2_report_row_free(struct r2_report *r, struct r2_comm *c); /* it is going */
 void r2_report_event_put(struct r2_report *r, const struct r2_event *e);
 
 /* r2_report_traffic.c: the file of traffic beside the statistics (r2_traffic.h); what the rows of

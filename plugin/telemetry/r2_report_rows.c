@@ -16,80 +16,6 @@ _Static_assert((int)R2_STAT_NIC_UP == IB_NIC_UP && (int)R2_STAT_NIC_GONE == IB_N
                    (int)R2_STAT_PATH_UP == FO_UP && (int)R2_STAT_PATH_FENCED == FO_FENCED,
                "states are the same");
 
-/*
- * The receiver counts bytes by a plain addition to an aligned word, which a reader on another
- * thread sees whole. ThreadSanitizer would want an atomic store, and that one costs the data path
- * an instruction; late by a turn is good enough here.
- */
-__attribute__((no_sanitize("thread"), noinline)) static uint64_t word_read(const uint64_t *w)
-{
-    return __atomic_load_n(w, __ATOMIC_RELAXED);
-}
-
-uint64_t r2_report_bytes(const struct ib_path *path)
-{
-    return word_read(&path->count.bytes);
-}
-
-static bool is_standing(const struct r2_comm *c)
-{
-    return atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE &&
-           !c->seen.closing && !c->seen.error;
-}
-
-/* Bit per NIC: where @c has a path that is up; where it had one. */
-static void nics_of(const struct r2_comm *c, uint32_t *up, uint32_t *stood)
-{
-    *up = *stood = 0;
-    for (int p = 0; p < c->conn.npaths; p++) {
-        uint32_t bit = 1u << c->conn.path[p].nic;
-
-        *up |= c->seen.path[p].state == FO_UP ? bit : 0;
-        *stood |= c->seen.path[p].stood ? bit : 0;
-    }
-}
-
-void r2_report_last_resort(const struct r2_report *r, int *last, int *all)
-{
-    const struct ib_nics *nics = &r->inst->nics;
-    uint32_t rdma = (uint32_t)((1ull << (nics->count - nics->last_count)) - 1), up, stood;
-
-    *last = *all = 0;
-    for (struct r2_comm *c = nics->last_count ? r2_comm_first(r->inst) : NULL; c;
-         c = c->list.all_next) {
-        if (is_standing(c)) {
-            nics_of(c, &up, &stood);
-            *all += 1;
-            *last += up && !(up & rdma);
-        }
-    }
-}
-
-uint32_t r2_report_usable(const struct r2_report *r)
-{
-    const struct r2_inst *inst = r->inst;
-    uint32_t over = 0, lost = 0, good = 0;
-
-    for (struct r2_comm *c = r2_comm_first((struct r2_inst *)inst); c; c = c->list.all_next) {
-        uint32_t up, stood;
-
-        if (is_standing(c)) {
-            nics_of(c, &up, &stood);
-            over |= up;
-            lost |= stood & ~up;
-        }
-    }
-    for (int i = 0; i < inst->nics.count - inst->nics.last_count; i++) {
-        uint32_t bit = 1u << i;
-
-        if (r->nic[i].state == IB_NIC_UP && !(inst->drain.nics & bit) &&
-            ((over & bit) || !(lost & bit))) {
-            good |= bit;
-        }
-    }
-    return good;
-}
-
 /* --- connections --- */
 
 static void paths_fill(const struct r2_comm *c, struct r2_stat_conn *out)
@@ -131,7 +57,7 @@ static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     out->is_send = (uint8_t)c->is_send;
     out->dev = (uint8_t)c->dev;
     out->npaths = (uint8_t)c->conn.npaths;
-    out->standing = (uint8_t)is_standing(c);
+    out->standing = (uint8_t)r2_report_is_standing(c);
     out->error = c->seen.error;
     snprintf(out->why, sizeof(out->why), "%s", c->seen.why);
     snprintf(out->peer_host, sizeof(out->peer_host), "%.39s", c->far.host);
@@ -143,7 +69,7 @@ static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     if (c->tx) {
         out->messages = IB_RLX_GET(c->tx->sposted);
     } else if (c->rx) {
-        out->messages = word_read(&c->rx->count.messages);
+        out->messages = r2_report_word(&c->rx->count.messages);
     }
     out->replayed_parts = c->seen.retransmitted_parts;
     out->replayed_bytes = c->seen.retransmitted_bytes;
@@ -169,7 +95,7 @@ static int record_take(struct r2_report *r, struct r2_comm *c)
     return 0;
 }
 
-void r2_report_record_free(struct r2_report *r, struct r2_comm *c)
+static void record_free(struct r2_report *r, struct r2_comm *c)
 {
     static const struct r2_stat_conn none;
     uint32_t i = c->seen.record - 1;
@@ -178,80 +104,112 @@ void r2_report_record_free(struct r2_report *r, struct r2_comm *c)
         return;
     }
     c->seen.record = 0;
+    r->rows.lacking = r->rows.lacking ? 2 : 0;
     r->record[i / 64] &= ~(1ull << (i % 64));
     if (r->stat) {
         r2_stat_put_conn(r->stat, i, &none);
     }
 }
 
+void r2_report_row_due(struct r2_report *r, struct r2_comm *c)
+{
+    if (r->stat == NULL || c->seen.row_prev) {
+        return;
+    }
+    c->seen.row_next = NULL;
+    c->seen.row_prev = r->rows.last;
+    *r->rows.last = c;
+    r->rows.last = &c->seen.row_next;
+}
+
+static void row_over(struct r2_report *r, struct r2_comm *c)
+{
+    if (c->seen.row_prev) {
+        *c->seen.row_prev = c->seen.row_next;
+        *(c->seen.row_next ? &c->seen.row_next->seen.row_prev : &r->rows.last) = c->seen.row_prev;
+        c->seen.row_prev = NULL;
+    }
+}
+
+void r2_report_row_free(struct r2_report *r, struct r2_comm *c)
+{
+    row_over(r, c);
+    record_free(r, c);
+}
+
 static void conn_write(struct r2_report *r, struct r2_comm *c)
 {
     struct r2_stat_conn rec;
 
-    c->seen.wrote = r->round;
     r2_report_why(r, c);
+    r2_report_count_state(r, c);
     r2_transfer_take(c);
     if (c->seen.record == 0 && !record_take(r, c)) {
+        r->rows.lacking = r->rows.lacking ? r->rows.lacking : 1;
         return;
     }
     conn_fill(c, &rec);
     if (!r2_stat_put_conn(r->stat, c->seen.record - 1, &rec)) {
-        r2_report_record_free(r, c);
+        record_free(r, c);
     }
 }
 
-/* Some at a time: what fails meanwhile waits for this thread. */
-static void conns_write(struct r2_report *r, struct r2_stat_who *who)
+void r2_report_rows_look(struct r2_report *r)
 {
-    int left = AT_A_TIME;
+    for (struct r2_comm *c = r2_comms_stirred(r->inst); c; c = c->list.stirred_next) {
+        r2_report_count_moved(r, c);
+        r2_report_row_due(r, c);
+    }
+}
 
+/* Those that found no record free have their turn as some are. */
+static void rows_lacking(struct r2_report *r)
+{
+    if (r->rows.lacking < 2) {
+        return;
+    }
+    r->rows.lacking = 0;
     for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->list.all_next) {
-        who->conns_all++;
-        if (left > 0 && c->seen.wrote != r->round) {
-            conn_write(r, c);
-            left--;
+        if (c->seen.record == 0) {
+            r2_report_row_due(r, c);
         }
     }
-    r->round += left > 0; /* all were */
+}
+
+static bool has_lost(const struct r2_comm *c)
+{
+    bool lost = 0;
+
+    for (int p = 0; p < c->conn.npaths; p++) {
+        lost |= c->seen.path[p].stood && c->seen.path[p].state != FO_UP;
+    }
+    return lost && !c->seen.closing;
+}
+
+/*
+ * Some at a time: what fails meanwhile waits for this thread. Why a path is down may become known
+ * without a step of its connection: that one has a turn again and again.
+ */
+static void conns_write(struct r2_report *r, struct r2_stat_who *who)
+{
+    struct r2_comm *first = NULL;
+
+    rows_lacking(r);
+    for (int left = AT_A_TIME; left > 0 && r->rows.first && r->rows.first != first; left--) {
+        struct r2_comm *c = r->rows.first;
+
+        row_over(r, c);
+        conn_write(r, c);
+        if (has_lost(c)) {
+            r2_report_row_due(r, c);
+            first = first ? first : c;
+        }
+    }
+    who->conns_all = r2_comm_count(r->inst);
     who->conns = r->records;
 }
 
 /* --- NICs --- */
-
-static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
-{
-    const struct ib_nics *nics = c->conn.nics;
-    uint32_t rdma = (uint32_t)((1ull << (nics->count - nics->last_count)) - 1), up, stood;
-
-    for (int p = 0; p < c->conn.npaths; p++) {
-        const struct ib_path *path = &c->conn.path[p];
-        struct r2_stat_nic *n = &row[path->nic];
-
-        if (!c->seen.path[p].folded) {
-            n->work_requests += IB_RLX_GET(path->count.wrs);
-            n->sent += c->is_send ? r2_report_bytes(path) : 0;
-            n->received += c->is_send ? 0 : r2_report_bytes(path);
-        }
-    }
-    if (!is_standing(c)) {
-        return;
-    }
-    nics_of(c, &up, &stood);
-    row[c->dev].primary++;
-    for (int p = 0; p < c->conn.npaths; p++) {
-        if (c->seen.path[p].stood && c->seen.path[p].state != FO_UP && !c->seen.path[p].theirs &&
-            !(up >> c->conn.path[p].nic & 1)) {
-            row[c->conn.path[p].nic].theirs = 0;
-        }
-    }
-    for (uint32_t m = up | stood; m; m &= m - 1) {
-        uint32_t i = (uint32_t)__builtin_ctz(m);
-
-        row[i].over += up >> i & 1;
-        row[i].moved += (stood & ~up) >> i & 1;
-        row[i].last += (up & rdma ? up & rdma : up) == 1u << i;
-    }
-}
 
 /* What there is to say of a NIC that is up and drained: not why it is up. */
 static void drain_notes(const struct r2_inst *inst, int nic, struct r2_stat_nic *out)
@@ -278,9 +236,14 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     out->since = n->since;
     out->trouble_at = n->trouble_at;
     out->blamed_at = n->blamed_at;
-    out->sent += n->sent;
-    out->received += n->received;
-    out->work_requests += n->wrs;
+    out->sent = n->sent;
+    out->received = n->received;
+    out->work_requests = n->wrs;
+    out->over = n->over;
+    out->primary = n->primary;
+    out->moved = n->moved;
+    out->last = n->last;
+    out->theirs = n->moved > 0 && n->ours == 0;
     out->lost = r->inst->share.incarnations_lost[i];
     out->stalls = n->stalls;
     out->stall_ns = n->stall_ns;
@@ -304,14 +267,7 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
 void r2_report_nics_fill(const struct r2_report *r, struct r2_stat_nic row[IB_MAX_NICS])
 {
     memset(row, 0, IB_MAX_NICS * sizeof(row[0]));
-    for (int i = 0; i < IB_MAX_NICS; i++) {
-        row[i].theirs = 1; /* until some path says otherwise */
-    }
-    for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->list.all_next) {
-        nic_count(c, row);
-    }
     for (int i = 0; i < r->inst->nics.count; i++) {
-        row[i].theirs &= row[i].moved > 0;
         nic_fill(r, i, &row[i]);
     }
 }

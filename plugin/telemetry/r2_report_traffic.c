@@ -63,6 +63,7 @@ void r2_report_traffic_close(struct r2_report *r)
     if (r->inst->telemetry.traffic == NULL) {
         return;
     }
+    r2_report_rows_look(r); /* what has moved since the last one */
     r2_report_nics_fill(r, row);
     r2_report_traffic_look(r, row);
     r2_traffic_close(r->inst->telemetry.traffic);

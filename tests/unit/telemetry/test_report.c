@@ -103,6 +103,7 @@ START_TEST(many_connections)
     for (int i = 0; i < R2_STAT_CONNS; i++) {
         more[i] = r2_comm_alloc(rig->side[0].inst, 1, 0);
         ck_assert_ptr_nonnull(more[i]);
+        r2_report_comm(more[i]); /* as a step does */
     }
     v = look(0);
     ck_assert_uint_eq(v->who.conns_all, R2_STAT_CONNS + 1);
@@ -112,7 +113,11 @@ START_TEST(many_connections)
         looks++;
     }
     ck_assert_int_eq(v->conns, R2_STAT_CONNS); /* and one for which there is no room */
-    for (int i = 0; i < R2_STAT_CONNS; i++) {
+    r2_comm_free(more[0]);
+    v = look(0);
+    v = look(0);
+    ck_assert_int_eq(v->conns, R2_STAT_CONNS); /* it has that record now */
+    for (int i = 1; i < R2_STAT_CONNS; i++) {
         r2_comm_free(more[i]);
     }
     messages(1);

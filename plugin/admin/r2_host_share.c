@@ -275,34 +275,52 @@ void r2_host_share_rung(struct r2_inst *inst)
 
 /* --- rows --- */
 
+/* What is shown of @c, into the sums, or out of them. */
+static void sum_add(struct r2_comm *c, int sign)
+{
+    struct r2_inst *inst = c->inst;
+    uint32_t nics = c->shown.nics;
+
+    for (uint32_t m = nics; m; m &= m - 1) {
+        int i = __builtin_ctz(m);
+
+        inst->share.sum[i].usable += (uint32_t)sign;
+        inst->share.sum[i].last += (nics & (nics - 1)) == 0 ? (uint32_t)sign : 0;
+    }
+    for (uint32_t m = c->shown.out; m; m &= m - 1) {
+        inst->share.sum[c->conn.path[__builtin_ctz(m)].nic].waits += (uint32_t)sign;
+    }
+}
+
+static void show(struct r2_comm *c, uint32_t up, uint32_t out)
+{
+    sum_add(c, -1);
+    c->shown.up = up;
+    c->shown.out = out;
+    c->shown.nics = 0;
+    for (uint32_t m = ib_conn_carrying(&c->conn, up); m; m &= m - 1) {
+        c->shown.nics |= 1u << c->conn.path[__builtin_ctz(m)].nic;
+    }
+    sum_add(c, 1);
+    c->inst->share.rows_changed = 1;
+}
+
+static uint32_t at_most(uint32_t n, uint32_t most)
+{
+    return n < most ? n : most;
+}
+
 static void rows_write(struct r2_inst *inst)
 {
     struct r2_host_registry_nic row[IB_MAX_NICS];
 
     memset(row, 0, sizeof(row));
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        uint32_t nics = 0;
-
-        for (uint32_t m = ib_conn_carrying(&c->conn, c->shown.up); m; m &= m - 1) {
-            nics |= 1u << c->conn.path[__builtin_ctz(m)].nic;
-        }
-        for (uint32_t m = nics; m; m &= m - 1) {
-            int i = __builtin_ctz(m);
-
-            row[i].usable += row[i].usable < UINT16_MAX;
-            row[i].last += (nics & (nics - 1)) == 0 && row[i].last < UINT16_MAX;
-        }
-    }
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        for (uint32_t m = c->shown.out; m; m &= m - 1) {
-            int i = c->conn.path[__builtin_ctz(m)].nic;
-
-            row[i].waits += row[i].waits < UINT8_MAX;
-        }
-    }
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
 
+        row[i].usable = (uint16_t)at_most(inst->share.sum[i].usable, UINT16_MAX);
+        row[i].last = (uint16_t)at_most(inst->share.sum[i].last, UINT16_MAX);
+        row[i].waits = (uint8_t)at_most(inst->share.sum[i].waits, UINT8_MAX);
         snprintf(row[i].name, sizeof(row[i].name), "%.*s", R2_HOST_REGISTRY_NIC - 1, nic->name);
         row[i].guid = nic->guid;
         row[i].port = nic->port;
@@ -326,15 +344,12 @@ void r2_host_share_comm(struct r2_comm *c)
         c->inst->share.incarnations_lost[c->conn.path[__builtin_ctz(m)].nic]++;
         r2_locate_lost(c, __builtin_ctz(m));
     }
-    c->shown.up = up;
-    c->shown.out = waits;
-    c->inst->share.rows_changed = 1;
+    show(c, up, waits);
 }
 
 void r2_host_share_comm_gone(struct r2_comm *c)
 {
-    c->shown.up = c->shown.out = 0;
-    c->inst->share.rows_changed = 1;
+    show(c, 0, 0);
 }
 
 void r2_host_share_step(struct r2_inst *inst, uint64_t now, int tick)

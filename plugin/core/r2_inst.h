@@ -209,6 +209,7 @@ struct r2_comm {
     } far;                                   /* the peer's names */
     struct {
         uint32_t up, out; /* paths that were up, that waited for the administrator */
+        uint32_t nics;    /* ... bit per NIC that carried it */
     } shown;              /* after its last step: for the rows in the host registry */
     uint8_t qp_lost;      /* bit per path: its queue pair failed before the path came up */
     struct r2_permit permit;
@@ -473,7 +474,10 @@ struct r2_inst {
         uint64_t ways_at;               /* ns: ways are said there, so many since then */
         unsigned ways;
         uint64_t incarnations_lost[IB_MAX_NICS];
-    } share; /* the host; r2_host_share.c */
+        struct {
+            uint32_t usable, last, waits; /* as in struct r2_host_registry_nic */
+        } sum[IB_MAX_NICS];               /* over connections, by what is shown of each */
+    } share;                              /* the host; r2_host_share.c */
     struct {
         struct r2_drain_file file[2];   /* of user 0, of our user */
         struct r2_commands *failback;   /* r2_failback.c */

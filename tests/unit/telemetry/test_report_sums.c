@@ -6,9 +6,22 @@
 #include "core/r2_registry.h"
 #include "plugin/balance/r2_balance_int.h"
 
+#define NOWHERE ((struct r2_comm *)16)
+
 static int stands(const struct r2_comm *c)
 {
     return c->state.setup == R2_SETUP_DONE && !c->seen.closing && !c->seen.error;
+}
+
+/* With a host registry each, as in a run. */
+static void begin_shared(int nics)
+{
+    begin(nics, NULL);
+    for (int i = 0; i < 2; i++) {
+        rig_enter(&rig->side[i]);
+        r2_host_share_open(rig->side[i].inst, dir);
+        ck_assert_ptr_nonnull(rig->side[i].inst->share.registry);
+    }
 }
 
 /* Of NIC @nic, of one connection: as struct r2_stat_nic has it. */
@@ -34,22 +47,28 @@ static void walk_one(const struct r2_comm *c, unsigned nic, struct r2_stat_nic *
     sum->theirs &= up || theirs;
 }
 
+static bool over(const struct r2_comm *c, uint32_t paths, unsigned nic)
+{
+    for (uint32_t m = paths; m; m &= m - 1) {
+        if (c->conn.path[__builtin_ctz(m)].nic == nic) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void check_nic(int side, unsigned nic, const struct r2_stat_nic *n)
 {
     struct r2_inst *inst = rig->side[side].inst;
     struct r2_stat_nic walk = {.theirs = 1};
-    uint32_t plans = 0;
+    uint32_t plans = 0, shown = 0;
 
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (stands(c)) {
             walk_one(c, nic, &walk);
         }
-        for (uint32_t m = c->flow->plan; c->is_send && c->dev == 0 && m; m &= m - 1) {
-            if (c->conn.path[__builtin_ctz(m)].nic == nic) {
-                plans++;
-                break;
-            }
-        }
+        shown += over(c, c->shown.up, nic);
+        plans += c->is_send && c->dev == 0 && over(c, c->flow->plan, nic);
     }
     ck_assert_uint_eq(n->over, walk.over);
     ck_assert_uint_eq(n->moved, walk.moved);
@@ -57,6 +76,7 @@ static void check_nic(int side, unsigned nic, const struct r2_stat_nic *n)
     ck_assert_uint_eq(n->primary, walk.primary);
     ck_assert_uint_eq(n->theirs, walk.moved && walk.theirs);
     ck_assert_uint_eq(inst->balance->home[0].over[nic], plans);
+    ck_assert_uint_eq(inst->share.sum[nic].usable, shown);
 }
 
 /* @bytes: that have gone from side 0 to side 1 so far, by any path. */
@@ -85,7 +105,7 @@ static void check(unsigned conns, uint64_t bytes)
 
 START_TEST(sums_are_those_of_a_walk)
 {
-    begin(2, NULL);
+    begin_shared(2);
     messages(3);
     check(1, BYTES(3));
     second_connect();
@@ -116,31 +136,54 @@ START_TEST(sums_are_those_of_a_walk)
 }
 END_TEST
 
+/* Who walks all connections of a process ends up where nothing can be read. */
+static void walks_end(struct r2_comm *next)
+{
+    static struct r2_comm *last[2];
+
+    for (int i = 0; i < 2; i++) {
+        if (next) {
+            last[i] = r2_comm_first(rig->side[i].inst);
+            ck_assert_ptr_null(last[i]->list.all_next);
+        }
+        last[i]->list.all_next = next;
+    }
+}
+
 static int all_rest(struct rig *r)
 {
     return !r->side[0].inst->steps.stirred && !r->side[1].inst->steps.stirred &&
            !report(0)->rows.first && !report(1)->rows.first && !r->side[0].inst->balance->busy;
 }
 
-/* Who walks all connections of a process in which they rest ends up where nothing can be read. */
 START_TEST(nobody_walks_connections_that_rest)
 {
-    struct r2_comm *last[2];
-
-    begin(2, NULL);
+    begin_shared(2);
     messages(3);
     ck_assert(rig_until(rig, all_rest, 120 * RIG_S));
-    for (int i = 0; i < 2; i++) {
-        last[i] = r2_comm_first(rig->side[i].inst);
-        ck_assert_ptr_null(last[i]->list.all_next);
-        last[i]->list.all_next = (struct r2_comm *)16;
-    }
+    walks_end(NOWHERE);
     rig_run(rig, 30 * RIG_S);
-    for (int i = 0; i < 2; i++) {
-        last[i]->list.all_next = NULL;
-    }
+    walks_end(NULL);
     messages(1);
     check(1, BYTES(4)); /* with the next look */
+    end();
+}
+END_TEST
+
+/* Else the set-up of many costs the square of their number; so does their close. */
+START_TEST(a_connection_comes_and_goes_without_a_walk)
+{
+    begin_shared(1);
+    messages(1);
+    walks_end(NOWHERE);
+    for (int i = 0; i < 3; i++) {
+        second_connect();
+        rig_run(rig, 500 * RIG_MS);
+        second_close();
+        rig_run(rig, 3 * RIG_S);
+    }
+    walks_end(NULL);
+    check(1, BYTES(1));
     end();
 }
 END_TEST
@@ -148,7 +191,7 @@ END_TEST
 /* What one of them moves shows with the next look, whatever rested before. */
 START_TEST(what_wakes_is_counted_with_the_next_look)
 {
-    begin(2, NULL);
+    begin_shared(2);
     for (unsigned i = 1; i < 6; i++) {
         messages(1);
         check(1, BYTES(i));
@@ -163,6 +206,7 @@ static void add(TCase *t)
 {
     tcase_add_loop_test(t, sums_are_those_of_a_walk, 0, 2);
     tcase_add_test(t, nobody_walks_connections_that_rest);
+    tcase_add_test(t, a_connection_comes_and_goes_without_a_walk);
     tcase_add_test(t, what_wakes_is_counted_with_the_next_look);
 }
 

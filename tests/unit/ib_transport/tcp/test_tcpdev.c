@@ -183,8 +183,7 @@ START_TEST(a_child_begins_anew)
 }
 END_TEST
 
-/* The requester learns that it is done when the receive
- has been taken, as from a NIC. */
+/* The requester learns that it is done when the receive has been taken, as from a NIC. */
 START_TEST(immediate_waits_for_a_receive)
 {
     struct ibv_wc wc;
@@ -194,7 +193,7 @@ START_TEST(immediate_waits_for_a_receive)
     for (uint64_t i = 0; i < 20; i++) {
         ck_assert_int_eq(write_imm(i, 100 * i, 100), 0);
     }
-    while (to[1999] != from[1999]) {
+    while (__atomic_load_n(&to[1999], __ATOMIC_ACQUIRE) != from[1999]) {
         usleep(20); /* the data is there */
     }
     poll(NULL, 0, 20);
@@ -329,7 +328,9 @@ START_TEST(error_at_the_source_ends_reading)
     memset(from, 0xee, LARGE);
     poll(NULL, 0, 100);
     for (size_t i = 0; i < LARGE; i++) {
-        wrong += to[i] != first[i] && to[i] != 0;
+        uint8_t b = __atomic_load_n(&to[i], __ATOMIC_RELAXED);
+
+        wrong += b != first[i] && b != 0;
     }
     ck_assert_uint_eq(wrong, 0);
     free(first);

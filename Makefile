@@ -144,7 +144,7 @@ check: deps
 QUICK_SLOW := abort_keys balance_loop balance_plan balance_same balance_slow congest cross diag endings failback_silent gate hang host_registry \
               host_registry_file ib_mr_hang oob_conform_mpi oob_conform_ranks oob_mpi_hostile oob_tcp_hostile oob_tcp_loss oob_tcp_storm \
               pair_ways probe_gossip_walk probe_hang probe_verdict protocol_data race_channel race_reorder race_sweep relay_ways setup_slow slow \
-              softfab_seg stage tcpdev tcpdev_gpu tcpdev_stream watch watch_hour watch_none watch_tail ways
+              softfab_seg stage tcpdev tcpdev_gpu tcpdev_out tcpdev_stream watch watch_hour watch_none watch_tail ways
 QUICK_UNIT  = $(sort $(patsubst test_%.c,%,$(notdir $(UNIT_SRC))))
 QUICK_BIN   = $(addprefix $(B)/quick/tests/unit/test_,$(if $(ONLY),$(foreach t,$(QUICK_UNIT),$(if $(findstring $(ONLY),$(t)),$(t))),$(filter-out $(QUICK_SLOW),$(QUICK_UNIT))))
 .PHONY: quick
@@ -225,7 +225,7 @@ check-asan: deps
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
 # The suites whose code runs on several threads; the simulation and the tests on the in-process fabric have one. The product's own threads,
 # all together, are run by tsan_e2e.sh.
-TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies)
+TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev tcpdev_out tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies)
 check-tsan: deps
 	+@$(BUILD) B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(B)/tsan/r2_matrix $(TSAN_UNIT)
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh

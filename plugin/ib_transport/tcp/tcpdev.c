@@ -504,6 +504,7 @@ int tcpdev_add(struct ib_verbs *v, const struct tcpdev_params *params, char *why
     d->params = *params;
     pthread_mutex_init(&d->lock, NULL);
     tcpdev_gpu_setup(d);
+    tcpdev_out_setup(d);
     d->seed = (uint64_t)params->secret[0] << 56 ^ tcpdev_now() ^ (uint64_t)getpid() << 32;
     memcpy(&d->last_qpn, params->secret + 4, 3);
     d->last_qpn &= 0xffffff;
@@ -534,6 +535,7 @@ void tcpdev_forget(struct tcpdev *d)
     sockets_close(d);
     pthread_mutex_destroy(&d->lock);
     tcpdev_gpu_end(d);
+    tcpdev_out_end(d);
     free(d->mrs);
     free(d);
 }

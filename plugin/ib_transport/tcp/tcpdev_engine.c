@@ -260,7 +260,7 @@ int tcpdev_engine_start(struct tcpdev *d)
         return 0;
     }
     d->wake_at = UINT64_MAX;
-    d->tokens_at = tcpdev_now();
+    d->tokens.at = tcpdev_now();
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     rc = pthread_create(&d->thread, NULL, engine_run, d);
@@ -291,6 +291,7 @@ void tcpdev_exit(void)
 
         atomic_store_explicit(&d->stopping, true, memory_order_release);
         pthread_mutex_lock(&d->lock);
+        tcpdev_out_wait(d, NULL, NULL);
         tcpdev_gpu_wait(d, d->gpu.busy_qp, NULL);
         for (int b = 0; b < TCPDEV_BUCKETS; b++) {
             for (struct tcpdev_qp *q = d->qps[b]; q; q = q->next_hash) {

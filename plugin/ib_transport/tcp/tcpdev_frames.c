@@ -38,19 +38,39 @@ static bool local_is_allowed(const struct tcpdev_qp *q, const struct tcpdev_send
            tcpdev_mem_is_allowed(q->dev, w->lkey, w->local, w->len, local_access(w));
 }
 
-/* The next @n bytes of @w where the CPU reads them; NULL: they are a GPU's, and it has not given
- * them. */
-static const void *request_bytes(struct tcpdev_qp *q, const struct tcpdev_send *w, uint32_t n)
+/* Payload of @w, the next @n bytes, in memory @m; NULL: its own. */
+static struct tcpdev_mr *request_mem(const struct tcpdev_qp *q, const struct tcpdev_send *w,
+                                     uint32_t n)
 {
-    const uint8_t *from = (const uint8_t *)(uintptr_t)w->local;
-    struct tcpdev_mr *m;
+    return w->is_inline || n == 0 || w->opcode == IBV_WR_RDMA_READ
+               ? NULL
+               : tcpdev_mem_find(q->dev, w->lkey, w->local, w->len, 0);
+}
 
-    if (w->is_inline || n == 0 || w->opcode == IBV_WR_RDMA_READ) {
+/* The next @n bytes of @w, in @m, where the CPU reads them; NULL: they are a GPU's, and it has not
+ * given them. */
+static const void *request_bytes(struct tcpdev_qp *q, const struct tcpdev_send *w,
+                                 struct tcpdev_mr *m, uint32_t n)
+{
+    const uint8_t *from = (const uint8_t *)(uintptr_t)w->local + q->sent_off;
+
+    if (m == NULL) {
         return w->data + q->sent_off; /* of a request without bytes it is not used */
     }
-    m = tcpdev_mem_find(q->dev, w->lkey, w->local, w->len, 0);
-    from += q->sent_off;
-    return m && m->gpu ? tcpdev_gpu_read(q, m, from, n) : from;
+    return m->gpu ? tcpdev_gpu_read(q, m, from, n) : from;
+}
+
+/* Memory of the host goes to the socket from where it lies; what is small, or a GPU's, is copied.
+ */
+static void payload_put(struct tcpdev_stream *s, struct tcpdev_qp *q, struct tcpdev_mr *m,
+                        const struct tcpdev_frame *f, const void *from, uint8_t *to)
+{
+    struct tcpdev_direct p = {.len = f->len, .from = from, .qp = q, .mr = m, .msn = f->msn};
+
+    if (m == NULL || m->gpu || !tcpdev_out_direct(s, &p)) {
+        memcpy(to, from, f->len);
+    }
+    q->dev->tokens.left -= f->len;
 }
 
 /* What its next message names is not to be read: those before it come to their end first. */
@@ -76,6 +96,7 @@ static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t 
                              .addr = w->remote + q->sent_off,
                              .key = w->rkey,
                              .imm = w->imm};
+    struct tcpdev_mr *m;
     const void *from;
     uint8_t *to;
     uint64_t at;
@@ -91,7 +112,8 @@ static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t 
         f.len = n -= (uint32_t)((f.addr + n) & 7);
     }
     f.flags = n == left ? TCPDEV_LAST | (has_imm ? TCPDEV_IMM : 0) : 0;
-    from = request_bytes(q, w, n);
+    m = request_mem(q, w, n);
+    from = request_bytes(q, w, m, n);
     if (from == NULL) {
         request_refuse(q);
         return true;
@@ -101,8 +123,7 @@ static bool request_fill(struct tcpdev_stream *s, struct tcpdev_qp *q, uint64_t 
         return false;
     }
     if (tcpdev_frame_payload(&f)) {
-        memcpy(to, from, n);
-        q->dev->tokens -= n;
+        payload_put(s, q, m, &f, from, to);
     }
     q->sent_off += n;
     if (f.flags & TCPDEV_LAST) {
@@ -125,15 +146,15 @@ static bool may_send(struct tcpdev *d, uint64_t now)
     if (d->params.rate == 0) {
         return true;
     }
-    d->tokens += (double)d->params.rate * (double)(now - d->tokens_at) / 1e9;
+    d->tokens.left += (double)d->params.rate * (double)(now - d->tokens.at) / 1e9;
     most = most > 2.0 * TCPDEV_CHUNK ? most : 2.0 * TCPDEV_CHUNK;
-    d->tokens = d->tokens > most ? most : d->tokens;
-    d->tokens_at = now;
-    if (d->tokens > 0) {
+    d->tokens.left = d->tokens.left > most ? most : d->tokens.left;
+    d->tokens.at = now;
+    if (d->tokens.left > 0) {
         return true;
     }
     d->is_held = true;
-    now += (uint64_t)(-d->tokens * 1e9 / (double)d->params.rate) + 100000;
+    now += (uint64_t)(-d->tokens.left * 1e9 / (double)d->params.rate) + 100000;
     d->wake_at = now < d->wake_at ? now : d->wake_at;
     return false;
 }

@@ -9,10 +9,10 @@
  * One lock for all of it. The engine's thread holds it while it moves bytes between memory and its
  * own buffers, at most TCPDEV_CHUNK of them, and not while it waits, writes to a socket or copies
  * memory of a GPU; so a call of verbs waits for some ten microseconds at most (one that ends what a
- * copy of a GPU's memory is for: until that has ended), and what it has changed (a queue pair in
- * ERR, a key taken away) holds from its return on. Streams are the engine's alone: others know them
- * as the owner of a list of queue pairs with something to send. What a struct below does not say
- * otherwise of is under the lock.
+ * socket takes or a copy of a GPU's memory is for: until that is over), and what it has changed (a
+ * queue pair in ERR, a key taken away) holds from its return on. Streams are the engine's alone:
+ * others know them as the owner of a list of queue pairs with something to send. What a struct
+ * below does not say otherwise of is under the lock.
  */
 #ifndef TCPDEV_INT_H
 #define TCPDEV_INT_H
@@ -35,6 +35,7 @@
 #define TCPDEV_TX_ROOM   (4 * (TCPDEV_CHUNK + TCPDEV_FRAME_SIZE))
 #define TCPDEV_RX_ROOM   (64 << 10)
 #define TCPDEV_REDIAL_NS 20000000ull /* behind a stream that broke */
+#define TCPDEV_DIRECTS   8           /* pieces of a stream that go from where they lie */
 #define TCPDEV_URGENT    512 /* a message up to this size goes before the chunks of larger ones */
 
 struct tcpdev;
@@ -138,6 +139,31 @@ struct tcpdev_qp {
     } ack;
 };
 
+/* Payload that goes to the socket from where it lies. */
+struct tcpdev_direct {
+    size_t at, len; /* of its room in the buffer */
+    const uint8_t *from;
+    struct tcpdev_qp *qp;
+    struct tcpdev_mr *mr;
+    uint32_t msn;
+};
+
+/* What is to be written: head .. tail of @bytes. The engine's thread alone, but for what is under
+ * the lock: pieces that have only their room in it, in order, and the room itself. */
+struct tcpdev_out {
+    uint8_t *bytes;
+    size_t head, tail, room;
+    struct tcpdev_direct direct[TCPDEV_DIRECTS];
+    int directs;
+    struct tcpdev_stream *next, **link; /* in tcpdev_outs.list, while there are any */
+};
+
+/* Under the lock. */
+struct tcpdev_outs {
+    struct tcpdev_stream *list, *busy; /* @busy: its socket takes bytes, without the lock */
+    pthread_cond_t written;
+};
+
 /* Engine's thread alone, but for what says otherwise. */
 enum tcpdev_stream_state {
     TCPDEV_CONNECTING,
@@ -163,8 +189,7 @@ struct tcpdev_stream {
     struct tcpdev_keys keys;
     uint64_t sent, taken; /* frames */
 
-    uint8_t *out; /* what is to be written: out_head .. out_tail */
-    size_t out_head, out_tail, out_room;
+    struct tcpdev_out out;
     uint8_t in[TCPDEV_RX_ROOM];
     size_t in_head, in_tail;
     /* the frame whose payload is being taken */
@@ -195,14 +220,17 @@ struct tcpdev {
     struct tcpdev_qp *active;
     struct tcpdev_mr **mrs;
     uint32_t mr_room, mr_count, mr_next;
-    uint64_t seed;      /* of keys and numbers */
-    double tokens;      /* of the rate: bytes that may go now */
-    uint64_t tokens_at; /* ns */
-    uint64_t wake_at;   /* ns: the engine has something to do then */
-    bool is_held;       /* the rate has no room, until @wake_at */
+    uint64_t seed; /* of keys and numbers */
+    struct {
+        double left;  /* bytes that may go now */
+        uint64_t at;  /* ns */
+    } tokens;         /* of the rate */
+    uint64_t wake_at; /* ns: the engine has something to do then */
+    bool is_held;     /* the rate has no room, until @wake_at */
     uint64_t serials;
     uint64_t listen_at; /* ns: accepts again; 0: it does */
     struct tcpdev_gpus gpu;
+    struct tcpdev_outs outs;
 };
 
 static inline struct tcpdev *tcpdev_of(struct ibv_context *ctx)
@@ -315,6 +343,32 @@ void tcpdev_stream_hello(struct tcpdev_stream *s);
 void tcpdev_stream_read(struct tcpdev_stream *s);
 void tcpdev_stream_work(struct tcpdev_stream *s);
 
+/* tcpdev_out.c. Lock held, and not released, but for what says otherwise. */
+/* Puts a frame's head, and room for its payload, behind what is to be written; NULL: no memory. */
+uint8_t *tcpdev_stream_put(struct tcpdev_stream *s, const struct tcpdev_frame *f);
+/* Bytes without a frame. The engine's thread alone, without the lock, while there are no frames. */
+bool tcpdev_out_bytes(struct tcpdev_stream *s, const void *bytes, size_t len);
+/* So much waits that no request is read. Without the lock. */
+bool tcpdev_out_is_long(const struct tcpdev_stream *s);
+/* The payload of the last frame put goes from where it lies. False: it is to be copied. */
+bool tcpdev_out_direct(struct tcpdev_stream *s, const struct tcpdev_direct *p);
+/* What waits of @q or of @m (NULL: of none) is copied: nobody reads their memory any more. Not
+ * while a socket takes it: tcpdev_out_wait(). */
+void tcpdev_out_settle(struct tcpdev *d, const struct tcpdev_qp *q, const struct tcpdev_mr *m);
+/* Until no socket takes memory of @q or @m (both NULL: any), and settles. Releases the lock. For
+ * any thread but the engine's, which marks first that nothing more of them is to begin. Blocks for
+ * one call of a socket that does not wait. */
+void tcpdev_out_wait(struct tcpdev *d, const struct tcpdev_qp *q, const struct tcpdev_mr *m);
+/* Messages of @q up to @msn are done: what is sent of them once more is not read from their
+ * memory. The engine's thread alone. */
+void tcpdev_out_acked(struct tcpdev_qp *q, uint32_t msn);
+/* Its stream is no more. */
+void tcpdev_out_drop(struct tcpdev_stream *s);
+/* Writes what the socket takes. The engine's thread alone; takes the lock. */
+void tcpdev_out_write(struct tcpdev_stream *s);
+void tcpdev_out_setup(struct tcpdev *d);
+void tcpdev_out_end(struct tcpdev *d);
+
 /* tcpdev_engine.c */
 int tcpdev_engine_start(struct tcpdev *d);
 /* Ends the thread and all streams, and the device with them: for models and tests. */
@@ -323,11 +377,9 @@ void tcpdev_engine_stop(struct tcpdev *d);
 struct tcpdev *tcpdev_get(int i);
 /* It is no more. */
 void tcpdev_forget(struct tcpdev *d);
-/* Puts a frame's head, and room for its payload, behind what is to be written; NULL: no memory. */
-uint8_t *tcpdev_stream_put(struct tcpdev_stream *s, const struct tcpdev_frame *f);
 static inline size_t tcpdev_stream_waiting(const struct tcpdev_stream *s)
 {
-    return s->out_tail - s->out_head;
+    return s->out.tail - s->out.head;
 }
 
 #endif

@@ -116,6 +116,7 @@ int tcpdev_dereg_mr(struct ibv_mr *mr)
 
     pthread_mutex_lock(&d->lock);
     m->dead = true;
+    tcpdev_out_wait(d, NULL, m);
     rc = tcpdev_gpu_wait(d, NULL, m);
     if (rc !=
         0) { /* as of a device that does not answer: the key stays its own, and allows nothing */

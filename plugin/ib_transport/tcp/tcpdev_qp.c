@@ -189,6 +189,7 @@ static void flush(struct tcpdev_qp *q, enum ibv_wc_status first)
 /* Out of all lists: no byte moves on its behalf from here on. */
 static void part(struct tcpdev_qp *q)
 {
+    tcpdev_out_settle(q->dev, q, NULL);
     unready(q);
     unack(q);
     tcpdev_qp_active(q, false);
@@ -213,6 +214,7 @@ void tcpdev_qp_acked(struct tcpdev_qp *q, uint32_t msn, bool is_response)
     if (n - q->sq.done > q->sq.sent - q->sq.done) {
         return; /* of before: each is done once */
     }
+    tcpdev_out_acked(q, msn);
     while (q->sq.done != n &&
            (q->sq.ring[q->sq.done & (q->sq.room - 1)].opcode != IBV_WR_RDMA_READ ||
             (is_response && q->sq.done + 1 == n))) {
@@ -388,6 +390,7 @@ int tcpdev_destroy_qp(struct ibv_qp *qp)
 
     pthread_mutex_lock(&d->lock);
     q->end.leaving = true;
+    tcpdev_out_wait(d, q, NULL);
     if (tcpdev_gpu_wait(d, q, NULL) != 0) {
         pthread_mutex_unlock(&d->lock);
         return EBUSY;
@@ -464,14 +467,17 @@ static int move(struct tcpdev_qp *q, const struct ibv_qp_attr *attr)
 int tcpdev_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     struct tcpdev_qp *q = (struct tcpdev_qp *)qp;
-    int rc;
+    int rc = 0;
 
     if (!(mask & IBV_QP_STATE)) {
         return EOPNOTSUPP;
     }
     pthread_mutex_lock(&q->dev->lock);
     q->end.leaving = attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET;
-    rc = q->end.leaving ? tcpdev_gpu_wait(q->dev, q, NULL) : 0;
+    if (q->end.leaving) {
+        tcpdev_out_wait(q->dev, q, NULL);
+        rc = tcpdev_gpu_wait(q->dev, q, NULL);
+    }
     rc = rc ? rc : move(q, attr);
     q->end.leaving = false;
     pthread_mutex_unlock(&q->dev->lock);

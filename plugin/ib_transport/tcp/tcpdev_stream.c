@@ -15,8 +15,7 @@
 
 #define IN_PER_TURN   (512u << 10) /* bytes of one stream: the others want their turn too */
 #define OUT_TURNS     4            /* buffers filled of one stream before the next has its turn */
-#define OUT_MAX       (8u << 20) /* bytes that wait to be written; no request is read above half */
-#define KEEP_IDLE     30         /* s without a byte: then the peer is asked, every ... */
+#define KEEP_IDLE     30           /* s without a byte: then the peer is asked, every ... */
 #define KEEP_INTERVAL 5     /* ... s, until USER_TIMEOUT: a peer that is gone leaves no stream */
 #define USER_TIMEOUT  10000 /* ms: TCP gives up data that is not acknowledged */
 #define NOT_SENT_MOST                                                                              \
@@ -93,7 +92,7 @@ bool tcpdev_stream_move(struct tcpdev_stream *s, enum tcpdev_stream_state to, co
 static void listen_to(struct tcpdev_stream *s)
 {
     bool out = tcpdev_stream_waiting(s) > 0 || s->state == TCPDEV_CONNECTING;
-    bool in = s->dialled || tcpdev_stream_waiting(s) < OUT_MAX / 2;
+    bool in = s->dialled || !tcpdev_out_is_long(s);
     struct epoll_event e = {.events = (in ? EPOLLIN : 0) | (out ? EPOLLOUT : 0), .data.ptr = s};
 
     if (s->wants_out != out || !in) {
@@ -102,50 +101,12 @@ static void listen_to(struct tcpdev_stream *s)
     }
 }
 
-uint8_t *tcpdev_stream_put(struct tcpdev_stream *s, const struct tcpdev_frame *f)
-{
-    size_t len = TCPDEV_FRAME_SIZE + tcpdev_frame_payload(f), used = tcpdev_stream_waiting(s);
-    uint8_t *at;
-
-    if (s->out_tail + len > s->out_room && used + len <= s->out_room) {
-        memmove(s->out, s->out + s->out_head, used);
-        s->out_head = 0;
-        s->out_tail = used;
-    } else if (s->out_tail + len > s->out_room) {
-        size_t room = s->out_room ? 2 * s->out_room : 2 * TCPDEV_TX_ROOM;
-        uint8_t *bigger = used + len <= OUT_MAX ? malloc(room) : NULL;
-
-        if (bigger == NULL) {
-            return NULL;
-        }
-        if (used) {
-            memcpy(bigger, s->out + s->out_head, used);
-        }
-        free(s->out);
-        s->out = bigger;
-        s->out_room = room;
-        s->out_head = 0;
-        s->out_tail = used;
-    }
-    at = s->out + s->out_tail;
-    tcpdev_frame_pack(f, s->dialled ? s->keys.requests : s->keys.answers, s->sent++, at);
-    s->out_tail += len;
-    return at + TCPDEV_FRAME_SIZE;
-}
-
 /* Bytes of a hello, which have no frame. */
 static void put_bytes(struct tcpdev_stream *s, const void *bytes, size_t len)
 {
-    if (s->out == NULL) {
-        s->out_room = 2 * TCPDEV_TX_ROOM;
-        s->out = malloc(s->out_room);
-    }
-    if (s->out == NULL || s->out_tail + len > s->out_room) {
+    if (!tcpdev_out_bytes(s, bytes, len)) {
         tcpdev_stream_fail(s, "out of memory");
-        return;
     }
-    memcpy(s->out + s->out_tail, bytes, len);
-    s->out_tail += len;
 }
 
 /* Queue pairs that it carried: what is out goes again, over another; what it asked is not answered.
@@ -174,6 +135,7 @@ void tcpdev_stream_fail(struct tcpdev_stream *s, const char *why)
     }
     tcpdev_stream_move(s, TCPDEV_DEAD, why);
     pthread_mutex_lock(&s->dev->lock);
+    tcpdev_out_drop(s);
     stream_part(s);
     pthread_mutex_unlock(&s->dev->lock);
     /* a child of fork() may have the socket, too: neither events nor the peer wait for its end */
@@ -198,7 +160,7 @@ void tcpdev_streams_reap(struct tcpdev *d, bool all)
             continue;
         }
         *at = s->next;
-        free(s->out);
+        free(s->out.bytes);
         free(s);
     }
 }
@@ -409,30 +371,12 @@ void tcpdev_stream_read(struct tcpdev_stream *s)
 
 /* --- out --- */
 
-static void stream_write(struct tcpdev_stream *s)
-{
-    while (s->state != TCPDEV_DEAD && tcpdev_stream_waiting(s) > 0) {
-        ssize_t n = send(s->fd, s->out + s->out_head, tcpdev_stream_waiting(s), MSG_NOSIGNAL);
-
-        if (n > 0) {
-            s->out_head += (size_t)n;
-        } else if (errno == EAGAIN) {
-            break;
-        } else if (errno != EINTR) {
-            tcpdev_stream_fail(s, strerror(errno));
-        }
-    }
-    if (s->out_head == s->out_tail) {
-        s->out_head = s->out_tail = 0;
-    }
-}
-
 /* Fills and writes until there is nothing to fill or the socket takes no more. */
 void tcpdev_stream_work(struct tcpdev_stream *s)
 {
     bool more = s->state == TCPDEV_UP;
 
-    stream_write(s);
+    tcpdev_out_write(s);
     /* others want their turn, too: what is left is found by may_wait() */
     for (int turn = 0; turn < OUT_TURNS && more && s->state == TCPDEV_UP &&
                        tcpdev_stream_waiting(s) < TCPDEV_CHUNK;
@@ -440,7 +384,7 @@ void tcpdev_stream_work(struct tcpdev_stream *s)
         pthread_mutex_lock(&s->dev->lock);
         more = tcpdev_fill(s, tcpdev_now());
         pthread_mutex_unlock(&s->dev->lock);
-        stream_write(s);
+        tcpdev_out_write(s);
     }
     if (s->state != TCPDEV_DEAD) {
         listen_to(s);

@@ -323,7 +323,8 @@ static const char *frames_take(struct tcpdev_stream *s)
     return why;
 }
 
-static ssize_t some_read(struct tcpdev_stream *s)
+/* @room: so much it could have been. */
+static ssize_t some_read(struct tcpdev_stream *s, size_t *room)
 {
     ssize_t n;
 
@@ -334,7 +335,8 @@ static ssize_t some_read(struct tcpdev_stream *s)
         s->in_tail -= s->in_head;
         s->in_head = 0;
     }
-    n = recv(s->fd, s->in + s->in_tail, sizeof(s->in) - s->in_tail, 0);
+    *room = sizeof(s->in) - s->in_tail;
+    n = recv(s->fd, s->in + s->in_tail, *room, 0);
     s->in_tail += n > 0 ? (size_t)n : 0;
     return n;
 }
@@ -345,7 +347,8 @@ void tcpdev_stream_read(struct tcpdev_stream *s)
     size_t got = 0;
 
     while (got < IN_PER_TURN && s->state != TCPDEV_DEAD && why == NULL) {
-        ssize_t n = some_read(s);
+        size_t room;
+        ssize_t n = some_read(s, &room);
 
         if (n < 0 && errno == EINTR) {
             continue;
@@ -362,6 +365,9 @@ void tcpdev_stream_read(struct tcpdev_stream *s)
         }
         if (why == NULL && s->state == TCPDEV_UP) {
             why = frames_take(s);
+        }
+        if ((size_t)n < room) {
+            break; /* it has no more: saves the call that would say so */
         }
     }
     if (why) {

@@ -297,6 +297,8 @@ GLIBC_OLD := $(if $(SAN),,-include plugin/base/r2_glibc.h)
 # Where an older glibc has them.
 GLIBC_PARTS := $(if $(SAN),,-Wl,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0)
 $(B)/obj/plugin/%.o $(B)/obj/topo/%.o $(B)/before/%.o: CFLAGS_ALL += $(GLIBC_OLD)
+# Two fields side by side that are stored at once cost more in moves between kinds of registers than they save.
+$(B)/obj/plugin/ib_transport/%.o: CFLAGS_ALL += -fno-tree-slp-vectorize
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/r2_keep.h"
 #include "base/r2_log.h"
 #include "base/r2_rules.h"
 #include "ib_ack_flush.h"
@@ -24,6 +25,7 @@ void ib_recv_init(struct ib_recv *rx, struct ib_conn *conn, struct ib_ctl_src *c
     rx->wr.sg_list = &rx->sge;
     rx->wr.num_sge = 1;
     rx->wr.opcode = IBV_WR_RDMA_WRITE;
+    rx->wr.wr_id = ib_wr_id(IB_WR_CTL, 0, 0);
     r2_ledger_init(&rx->ledger);
     ib_recv_replan(rx);
 }
@@ -119,18 +121,16 @@ static inline __attribute__((always_inline)) void counted(struct ib_recv *rx, st
     }
 }
 
-static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, struct ib_path *p,
-                                                          const struct ibv_wc *wc)
+/* An arrival that is not simply one whole message: of a cut one, with a size record, of another
+ * incarnation, or wrong. @bit: of @p. */
+static __attribute__((noinline)) void arrival_apart(struct ib_recv *rx, struct ib_path *p,
+                                                    uint8_t bit, const struct ibv_wc *wc)
 {
     struct ib_imm imm = ib_imm_unpack(ntohl(wc->imm_data));
-    uint8_t bit = (uint8_t)(1u << p->index);
     uint32_t bytes = wc->byte_len;
     enum r2_ledger_result r;
     int how;
 
-    IB_RLX_ADD(p->count.cqes, 1);
-    rx->seen |= bit;
-    rx->hot |= bit;
     if (__builtin_expect(wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != p->plain ||
                              imm.inc != (p->inc & 63),
                          0) &&
@@ -147,6 +147,31 @@ static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, st
     }
     counted(rx, p, bit, IB_RECV_SLOT(rx, imm.seq), bytes, r);
 }
+
+/*
+ * The whole message in one part is told by one comparison: of its immediate the low half is the
+ * incarnation and else 0 (kind DATA, part 0 of 1), and @p takes such arrivals as they come. What
+ * that does not hold of, or the ledger refuses, is looked at again from the beginning.
+ */
+static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, struct ib_path *p,
+                                                          const struct ibv_wc *wc)
+{
+    uint32_t imm = ntohl(wc->imm_data);
+    uint8_t bit = (uint8_t)(1u << p->index);
+
+    IB_RLX_ADD(p->count.cqes, 1);
+    rx->seen |= bit;
+    rx->hot |= bit;
+    if (__builtin_expect(wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM && p->plain == IB_IMM_DATA &&
+                             (imm & 0xffff) == (p->inc & 63) &&
+                             r2_ledger_add_whole(&rx->ledger, (uint16_t)(imm >> 16), wc->byte_len),
+                         1)) {
+        counted(rx, p, bit, IB_RECV_SLOT(rx, imm >> 16), wc->byte_len, R2_LEDGER_COMPLETE);
+    } else {
+        arrival_apart(rx, p, bit, wc);
+    }
+}
+_Static_assert(IB_IMM_DATA == 0, "the low half of a whole message's immediate is its incarnation");
 _Static_assert(65536 % R2_LEDGER_WINDOW == 0, "the slot of a seq is that of its low 16 bits");
 
 /* CTS that are not out; arrivals whose read is back enter the ledger (P34). */
@@ -229,6 +254,23 @@ static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, 
     return 1;
 }
 
+/* Something came, @got completions. Of which paths the last HOT_FOR arrivals were is looked at
+ * before, so that those of this turn count for the next time. */
+static inline void note_heard(struct ib_recv *rx, int got)
+{
+    rx->idle = 0;
+    rx->heard = (uint16_t)(rx->heard + got);
+}
+
+static inline void forget_quiet(struct ib_recv *rx)
+{
+    if (__builtin_expect(rx->heard >= HOT_FOR, 0)) {
+        rx->hot = (uint8_t)(rx->seen | ((1u << rx->ctl_path) & rx->conn->up));
+        rx->seen = 0;
+        rx->heard = 0;
+    }
+}
+
 /*
  * @n completions of @p are in @wc, room for POLL_BATCH: takes them and those behind them. The
  * receive queue is filled up again, in batches, before anything acknowledges more than it can
@@ -243,6 +285,7 @@ static __attribute__((noinline)) int take_completions(struct ib_recv *rx, struct
 {
     int total = 0, rc;
 
+    forget_quiet(rx);
     for (;;) {
         int used = p->recvs_due;
 
@@ -250,8 +293,8 @@ static __attribute__((noinline)) int take_completions(struct ib_recv *rx, struct
             ib_conn_call_fault(rx->conn, p->index, EIO);
             return -1;
         }
-        for (const struct ibv_wc *w = wc, *end = wc + n; w < end; w++) {
-            used += completion(rx, p, w);
+        for (int i = 0; i < n; i++) {
+            used += completion(rx, p, &wc[i]);
         }
         if (used >= IB_RECV_BATCH && ib_conn_up(rx->conn, p->index)) {
             if ((rc = ib_path_post_recvs(p, used)) != 0) {
@@ -260,6 +303,7 @@ static __attribute__((noinline)) int take_completions(struct ib_recv *rx, struct
             used = 0;
         }
         p->recvs_due = (uint8_t)used;
+        note_heard(rx, n);
         total += n;
         if (n < POLL_BATCH || !ib_conn_up(rx->conn, p->index)) {
             return total;
@@ -268,22 +312,22 @@ static __attribute__((noinline)) int take_completions(struct ib_recv *rx, struct
     }
 }
 
-static inline __attribute__((always_inline)) int poll_path(struct ib_recv *rx, struct ib_path *p,
-                                                           struct ibv_wc *wc)
+static inline __attribute__((always_inline)) int poll_path(struct ib_recv *rx, struct ib_path *p)
 {
+    struct ibv_wc wc[POLL_BATCH];
     int n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
 
     return __builtin_expect(n != 0, 0) ? take_completions(rx, p, wc, n) : 0;
 }
 
-/* The owed acknowledgement, when no CTS is going to carry it (P14). @fresh: it has become more in
- * this turn, so that its time begins with the next one, if it has not: a CTS mostly comes before.
- */
-static __attribute__((noinline)) void ack(struct ib_recv *rx, int fresh)
+/* The owed acknowledgement, when no CTS is going to carry it (P14). Where it has become more since
+ * the last time, its time begins with the next turn, if it has not: a CTS mostly comes before. */
+static __attribute__((noinline)) void ack(struct ib_recv *rx)
 {
     struct r2_ledger *g = &rx->ledger;
-    int due;
+    int fresh = g->acked != rx->ack_seen, due;
 
+    rx->ack_seen = g->acked;
     if (rx->ctl_path == IB_MAX_PATHS) {
         return;
     }
@@ -301,61 +345,90 @@ static __attribute__((noinline)) void ack(struct ib_recv *rx, int fresh)
     }
 }
 
-/* Something came, @got completions: of which paths is looked at anew now and then. */
-static inline void note_heard(struct ib_recv *rx, int got)
+/* No arrival for long: looks at all paths that are up. */
+static __attribute__((noinline)) uint32_t sweep(struct ib_recv *rx)
 {
-    rx->idle = 0;
-    rx->heard = (uint16_t)(rx->heard + got);
-    if (__builtin_expect(rx->heard >= HOT_FOR, 0)) {
-        rx->hot = (uint8_t)(rx->seen | ((1u << rx->ctl_path) & rx->conn->up));
-        rx->seen = 0;
-        rx->heard = 0;
+    struct ib_conn *l = rx->conn;
+
+    rx->idle = 1;
+    rx->hot |= (uint8_t)((1u << rx->ctl_path) &
+                         l->up); /* or its control writes would never get their slots back */
+    return l->up;
+}
+
+static __attribute__((noinline)) void poll_several(struct ib_recv *rx, uint32_t paths)
+{
+    for (; paths; paths &= paths - 1) {
+        struct ib_path *p = &rx->conn->path[(unsigned)__builtin_ctz(paths)];
+
+        R2_KEEP(p);
+        poll_path(rx, p);
     }
 }
 
-void ib_recv_progress(struct ib_recv *rx)
+static inline __attribute__((always_inline)) void progress(struct ib_recv *rx)
 {
     struct ib_conn *l = rx->conn;
-    struct ibv_wc wc[POLL_BATCH];
-    uint64_t acked = rx->ledger.acked;
-    uint32_t mask = rx->hot;
-    int got = 0;
+    uint32_t paths = rx->hot & l->up;
 
-    if (__builtin_expect(rx->idle >= SWEEP_EVERY, 0)) {
-        mask = l->up;
-        rx->idle = 0;
-        rx->hot |= (uint8_t)((1u << rx->ctl_path) &
-                             l->up); /* or its control writes would never get their slots back */
+    if (__builtin_expect(++rx->idle > SWEEP_EVERY, 0)) {
+        paths = sweep(rx);
     }
-    for (mask &= l->up; mask; mask &= mask - 1) {
-        int n = poll_path(rx, &l->path[__builtin_ctz(mask)], wc);
+    /* mostly one, which is spared what a loop keeps */
+    if (__builtin_expect((paths & (paths - 1)) != 0, 0)) {
+        poll_several(rx, paths);
+    } else if (paths) {
+        struct ib_path *p = &l->path[(unsigned)__builtin_ctz(paths)];
 
-        got += n > 0 ? n : 0;
+        R2_KEEP(p);
+        poll_path(rx, p);
     }
     for (int i = 0; !r2_rule(R2_RULE_CLOSE_INCARNATION) && i < l->npaths; i++) {
         if (l->path[i].open && !ib_conn_up(l, i)) {
-            poll_path(rx, &l->path[i], wc); /* rule off: closed incarnations still count */
+            poll_path(rx, &l->path[i]); /* rule off: closed incarnations still count */
         }
-    }
-    if (got == 0) {
-        rx->idle++;
-    } else {
-        note_heard(rx, got);
     }
     if (__builtin_expect(rx->pending, 0)) {
         do_pending(rx);
     }
     if (rx->ledger.acked > rx->ack_sent) {
-        ack(rx, rx->ledger.acked != acked);
+        ack(rx);
     }
+}
+
+void ib_recv_progress(struct ib_recv *rx)
+{
+    progress(rx);
+}
+
+/* All below acked are complete, and what is complete from the oldest receive on is below acked: so
+ * one comparison says it of a whole group. */
+int ib_recv_test(struct ib_recv *rx, uint64_t first, int n, int *sizes)
+{
+    unsigned slot = (unsigned)(first % R2_LEDGER_WINDOW);
+
+    progress(rx);
+    if (first != rx->ledger.rdone || rx->ledger.acked - first < (uint64_t)n) {
+        return 0;
+    }
+    if (__builtin_expect(n != 1, 0)) {
+        if (!ib_recv_group_done(rx, first, n, sizes)) {
+            return 0;
+        }
+    } else if (rx->msg[slot].quarantined_by) {
+        return 0;
+    } else if (sizes) {
+        sizes[0] = (int)rx->ledger.entry[slot].bytes;
+    }
+    rx->ledger.rdone = first + (uint64_t)n;
+    return 1;
 }
 
 int ib_recv_confirm(struct ib_recv *rx, int p)
 {
     struct ib_path *path = &rx->conn->path[p];
-    struct ibv_wc wc[POLL_BATCH];
 
-    if (!ib_conn_up(rx->conn, p) || poll_path(rx, path, wc) < 0) {
+    if (!ib_conn_up(rx->conn, p) || poll_path(rx, path) < 0) {
         return 0;
     }
     if (path->sq.ctl_run && !rx->posting_stopped && ib_conn_up(rx->conn, p)) {

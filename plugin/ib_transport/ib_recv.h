@@ -41,8 +41,13 @@ struct ib_rmsg {
 /* Keys of a registration by path, 0 beyond the last one; of its version alone. */
 struct ib_keys {
     uint64_t version; /* UINT64_MAX: of none */
-    uint32_t rkey[IB_MAX_PATHS];
+    union {
+        uint32_t rkey[IB_MAX_PATHS];
+        uint64_t word[IB_MAX_PATHS / 2]; /* as they stand in a CTS */
+    };
+    uint64_t reserved[3]; /* so that the place of an entry is a shift */
 };
+_Static_assert(sizeof(struct ib_keys) == 64, "a power of two");
 #define IB_KEYS 4 /* registrations that take turns: NCCL has one for each of its protocols */
 
 struct ib_recv {
@@ -69,6 +74,7 @@ struct ib_recv {
     uint8_t ctl_path;        /* path of CTS and acks; IB_MAX_PATHS when none is up */
     uint64_t ack_sent;       /* largest acked written on a path that is still up */
     uint64_t ack_owed_since; /* ns; 0: none owed */
+    uint64_t ack_seen;       /* acked when it was last looked at whether one is due */
     struct {
         uint64_t opened; /* receives */
         uint64_t wanted,
@@ -100,6 +106,9 @@ uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_
 
 /* Polls arrivals, writes CTS and acknowledgements that are due. */
 void ib_recv_progress(struct ib_recv *rx);
+/* ... and then whether the group, @n receives from @first, may be reported done, as ib_recv_done()
+ * says it, and is the oldest one: groups are reported in order. It is retired then. */
+int ib_recv_test(struct ib_recv *rx, uint64_t first, int n, int *sizes);
 
 /*
  * Control writes are unsignaled and NCCL may not be calling: if the last one got lost, nobody would

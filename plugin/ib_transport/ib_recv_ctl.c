@@ -2,6 +2,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/r2_keep.h"
 #include "base/r2_rules.h"
 #include "ib_flush.h"
 #include "ib_recv_int.h"
@@ -14,23 +15,28 @@ static int ctl_room(const struct ib_path *p, int n)
 
 /*
  * An RDMA write of @len bytes at @base + @off into the peer's ring at @off. 0, or -1 and the path
- * is down. What is the same in all of them stands in rx->wr.
+ * is down. What is the same in all of them stands in rx->wr; so does what does not matter: the key
+ * of what goes inline, and how many writes an unsignaled one confirms, which has no completion but
+ * an error.
  */
 static inline __attribute__((always_inline)) int
 write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, uint32_t len)
 {
     struct ibv_send_wr *wr = &rx->wr, *bad;
-    unsigned flags = len <= p->cap.max_inline ? IBV_SEND_INLINE : 0;
+    unsigned flags = IBV_SEND_INLINE;
     unsigned run = p->sq.ctl_run + 1u;
     int rc;
 
+    if (__builtin_expect(len > p->cap.max_inline, 0)) {
+        flags = 0;
+        rx->sge.lkey = p->mem.ring_mr->lkey;
+    }
     rx->sge.addr = base + off;
     rx->sge.length = len;
-    rx->sge.lkey = p->mem.ring_mr->lkey;
     wr->wr.rdma.remote_addr = p->mem.peer_ring + off;
     wr->wr.rdma.rkey = p->mem.peer_ring_key;
-    wr->wr_id = ib_wr_id(IB_WR_CTL, 0, run);
     if (__builtin_expect(run >= IB_CTL_SIGNAL || rx->signal, 0)) {
+        wr->wr_id = ib_wr_id(IB_WR_CTL, 0, run);
         flags |= IBV_SEND_SIGNALED;
         run = 0;
     }
@@ -92,28 +98,33 @@ static __attribute__((noinline)) struct ib_keys keys_that_flush(struct ib_keys k
     return keys;
 }
 
-/* The entry of @m in the staging memory, to be written on @p. */
+/*
+ * The entry of @m in the staging memory, to be written on @p. It is filled as the words that it is
+ * (struct ib_cts), which the check is made of. What of @m it has is passed by value: the caller has
+ * that in registers.
+ */
 static inline __attribute__((always_inline)) void
-fill_entry(struct ib_recv *rx, const struct ib_path *p, struct ib_rmsg *m)
+fill_entry(struct ib_recv *rx, const struct ib_path *p, struct ib_rmsg *m, uint64_t seq, void *data,
+           uint32_t size, uint32_t tag, struct ib_mr *mr, uint8_t n, uint8_t index, int gpu)
 {
-    struct ib_cts *e = &rx->conn->ctl_src->entry[m->seq % R2_LEDGER_WINDOW];
-    const struct ib_keys *keys = keys_of(rx, m->mr);
+    uint64_t *e = (uint64_t *)&rx->conn->ctl_src->entry[seq % R2_LEDGER_WINDOW];
+    const struct ib_keys *keys = keys_of(rx, mr);
+    const uint64_t w2 = size | (uint64_t)tag << 32;
+    uint64_t w7 = (uint32_t)rx->ledger.acked | (uint64_t)(n | (unsigned)index << 8) << 32;
     struct ib_keys some;
-    uint64_t w[8];
 
-    if (__builtin_expect(m->gpu && rx->flush->lacks, 0)) {
+    if (__builtin_expect(gpu && rx->flush->lacks, 0)) {
         some = keys_that_flush(*keys, rx->flush->lacks);
         keys = &some;
     }
-    /* as words, which the check is made of: struct ib_cts */
-    w[0] = m->seq;
-    w[1] = (uintptr_t)m->data;
-    w[2] = m->size | (uint64_t)m->tag << 32;
-    memcpy(&w[3], keys->rkey, sizeof(keys->rkey));
-    w[7] = (uint32_t)rx->ledger.acked | (uint64_t)m->n << 32 | (uint64_t)m->index << 40;
-    w[7] |= (uint64_t)ib_cts_check_words(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7])
-            << IB_CTS_CHECK_SHIFT;
-    memcpy(e, w, sizeof(*e));
+    w7 |= (uint64_t)ib_cts_check_words(seq, (uintptr_t)data, w2, keys->word[0], keys->word[1],
+                                       keys->word[2], keys->word[3], w7)
+          << IB_CTS_CHECK_SHIFT;
+    e[0] = seq;
+    e[1] = (uintptr_t)data;
+    e[2] = w2;
+    memcpy(&e[3], keys->word, sizeof(keys->word));
+    e[7] = w7;
     m->cts_path = p->index;
     m->cts_incarnation = p->inc;
     m->cts_out = 1;
@@ -142,10 +153,12 @@ write_entries(struct ib_recv *rx, struct ib_path *p, uint64_t first, int n)
 /* Writes the CTS of @seq on @p. -1: path down, or no room. */
 static __attribute__((noinline)) int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t seq)
 {
+    struct ib_rmsg *m = IB_RECV_SLOT(rx, seq);
+
     if (!ctl_room(p, 2)) {
         return -1;
     }
-    fill_entry(rx, p, IB_RECV_SLOT(rx, seq));
+    fill_entry(rx, p, m, seq, m->data, m->size, m->tag, m->mr, m->n, m->index, m->gpu);
     return write_entries(rx, p, seq, 1);
 }
 
@@ -249,7 +262,9 @@ static inline __attribute__((always_inline)) void open_one(struct ib_recv *rx, s
 {
     uint64_t seq = r2_ledger_post(&rx->ledger, size);
     struct ib_rmsg *m = IB_RECV_SLOT(rx, seq);
+    uint8_t gpu = rx->flush && ib_flush_wants(rx->flush, mr);
 
+    R2_KEEP(m);
     *m = (struct ib_rmsg){.seq = seq,
                           .data = data,
                           .mr = mr,
@@ -258,20 +273,11 @@ static inline __attribute__((always_inline)) void open_one(struct ib_recv *rx, s
                           .n = (uint8_t)n,
                           .index = (uint8_t)i,
                           .quarantined_by = rx->quarantining,
-                          .gpu = rx->flush && ib_flush_wants(rx->flush, mr)};
-    fill_entry(rx, p, m);
+                          .gpu = gpu};
+    fill_entry(rx, p, m, seq, data, (uint32_t)size, (uint32_t)tag, mr, (uint8_t)n, (uint8_t)i, gpu);
     IB_RLX_ADD(rx->load.wanted, size);
     if (size > rx->load.largest) {
         IB_RLX_SET(rx->load.largest, size);
-    }
-}
-
-static __attribute__((noinline)) void open_group(struct ib_recv *rx, struct ib_path *p, int n,
-                                                 void *const *data, const size_t *sizes,
-                                                 const int *tags, struct ib_mr *const *mrs)
-{
-    for (int i = 0; i < n; i++) {
-        open_one(rx, p, n, i, data[i], sizes[i], tags[i], mrs[i]);
     }
 }
 
@@ -284,8 +290,11 @@ static __attribute__((noinline, cold)) void group_pending(struct ib_recv *rx, ui
     rx->cts_pending = 1;
 }
 
-uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
-                       const int *tags, struct ib_mr *const *mrs)
+/* @n is a constant where it is 1, as mostly. */
+static inline __attribute__((always_inline)) uint64_t start(struct ib_recv *rx, int n,
+                                                            void *const *data, const size_t *sizes,
+                                                            const int *tags,
+                                                            struct ib_mr *const *mrs)
 {
     uint64_t first = rx->ledger.rpost;
     struct ib_path *p;
@@ -294,16 +303,15 @@ uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_
         return UINT64_MAX;
     }
     p = &rx->conn->path[rx->ctl_path];
+    R2_KEEP(p);
     if (!ctl_room(p, 2)) {
         return UINT64_MAX;
     }
     if (rx->load.opened == rx->count.messages) {
         IB_RLX_SET(rx->load.largest, 0);
     }
-    if (__builtin_expect(n == 1, 1)) {
-        open_one(rx, p, 1, 0, data[0], sizes[0], tags[0], mrs[0]);
-    } else {
-        open_group(rx, p, n, data, sizes, tags, mrs);
+    for (int i = 0; i < n; i++) {
+        open_one(rx, p, n, i, data[i], sizes[i], tags[i], mrs[i]);
     }
     IB_RLX_ADD(rx->load.opened, n);
     if (__builtin_expect(write_entries(rx, p, first, n) != 0, 0)) {
@@ -312,6 +320,20 @@ uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_
         note_ack_sent(rx, p);
     }
     return first;
+}
+
+static __attribute__((noinline)) uint64_t start_group(struct ib_recv *rx, int n, void *const *data,
+                                                      const size_t *sizes, const int *tags,
+                                                      struct ib_mr *const *mrs)
+{
+    return start(rx, n, data, sizes, tags, mrs);
+}
+
+uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
+                       const int *tags, struct ib_mr *const *mrs)
+{
+    return __builtin_expect(n == 1, 1) ? start(rx, 1, data, sizes, tags, mrs)
+                                       : start_group(rx, n, data, sizes, tags, mrs);
 }
 
 void ib_recv_tail_probe(struct ib_recv *rx, int p)

@@ -2,9 +2,10 @@
  * The sender's half of a connection: CTS matching, cut, posting, completions, acknowledgement
  * (protocol P1, P2, P4, P8, P10, P12-P14).
  *
- * ib_send.c has a message's way from start to done; ib_send_cts.c what R writes here, ib_send_wc.c
- * completions, ib_send_plan.c the paths, ib_send_stage.c staging memory, and ib_retransmit.c what
- * is done when an incarnation of a path is over.
+ * ib_send.c has a message's way from start to done, ib_send_post.c what of it is not just posted,
+ * ib_send_cts.c what R writes here, ib_send_wc.c completions, ib_send_plan.c the paths,
+ * ib_send_stage.c staging memory, and ib_retransmit.c what is done when an incarnation of a path is
+ * over.
  *
  * All functions are called with the connection's gate held and never block. The data path takes no
  * lock, allocates nothing, makes no system call and logs nothing on success; but the first post
@@ -76,6 +77,8 @@ struct ib_send {
     uint8_t posting_stopped; /* nothing is posted any more: buffers and registrations of
                                 outstanding messages may be gone */
     uint8_t starved;         /* some unposted part found no path at all at the last try */
+    uint16_t believed;       /* const: parts of which a good completion is enough, all or none
+                                (NCCL_R2_ACK) */
     struct {
         uint64_t retransmitted_parts, retransmitted_bytes, bad_cts, bad_ack;
     } count;
@@ -101,6 +104,8 @@ struct ib_smsg *ib_send_start(struct ib_send *tx, const void *data, uint32_t siz
 
 /* Polls completions, CTS and acknowledgements; posts what could not be posted before. */
 void ib_send_progress(struct ib_send *tx);
+/* ... and then whether @m may be reported done: fills @sizes if not NULL, and retires @m. */
+int ib_send_test(struct ib_send *tx, struct ib_smsg *m, int *sizes);
 
 /* Whether all parts of @m are in @mask. */
 static inline int ib_send_all_parts(const struct ib_smsg *m, unsigned mask)
@@ -116,18 +121,23 @@ static inline int ib_send_written(const struct ib_send *tx, const struct ib_smsg
            (tx->sack > m->seq || ib_send_all_parts(m, m->ledger | m->arrived));
 }
 
-/* Whether @m may be reported done: acknowledged end to end and all own work requests accounted for
- * (P13). */
+/*
+ * Whether @m may be reported done: acknowledged end to end and all own work requests accounted for
+ * (P13). Where no snapshot has any part of it, and completions are not believed, nothing but the
+ * acknowledgement can say so: a message has at least one part.
+ */
 static inline int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m)
 {
+    uint16_t believed = r2_rule(R2_RULE_E2E_ACK) ? tx->believed : UINT16_MAX;
+
     if (m->wrs_out != 0 || m->soft != 0) {
         return 0;
     }
-    if (tx->sack > m->seq || ib_send_all_parts(m, m->ledger)) {
+    if (tx->sack > m->seq) {
         return 1;
     }
-    return (tx->conn->cfg->ack == R2_ACK_CQE || !r2_rule(R2_RULE_E2E_ACK)) &&
-           ib_send_written(tx, m);
+    return __builtin_expect((m->ledger | believed) != 0, 0) &&
+           ib_send_all_parts(m, m->ledger | (m->arrived & believed));
 }
 
 /* The done was reported: the slot is free. */

@@ -2,31 +2,58 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/r2_keep.h"
 #include "ib_send_int.h"
+
+/* A posted part has arrived at R: it is no longer out on the incarnation that it was posted on
+ * last.
+ */
+static inline __attribute__((always_inline)) void part_acked(struct ib_conn *l,
+                                                             const struct ib_part *part)
+{
+    struct ib_path *p = &l->path[part->path];
+
+    R2_KEEP(p);
+    if (p->inc == part->inc && p->parts_out > 0) {
+        p->parts_out--;
+    }
+}
+
+/* All of @m has arrived. */
+static __attribute__((noinline)) void message_acked(struct ib_conn *l, struct ib_smsg *m)
+{
+    for (unsigned k = 0; k < m->nparts; k++) {
+        if (!(m->unposted & (1u << k))) {
+            part_acked(l, &m->part[k]);
+        }
+    }
+    m->unposted = 0;
+}
 
 int ib_send_acked(struct ib_send *tx, uint64_t acked)
 {
-    if (acked <= tx->sack) {
+    uint64_t seq = tx->sack;
+
+    if (acked <= seq) {
         return 0;
     }
     if (acked > tx->unmatched) {
         tx->count.bad_ack++;
         return -1;
     }
-    for (uint64_t seq = tx->sack; seq < acked; seq++) {
+    do {
         struct ib_smsg *m = IB_SEND_SLOT(tx, seq);
 
-        if (m->seq == seq && m->nparts) {
-            for (unsigned k = 0; k < m->nparts; k++) {
-                struct ib_path *p = &tx->conn->path[m->part[k].path];
-
-                if (!(m->unposted & (1u << k)) && p->inc == m->part[k].inc && p->parts_out > 0) {
-                    p->parts_out--;
-                }
-            }
-            m->unposted = 0;
+        R2_KEEP(m);
+        if (m->seq != seq) {
+            continue;
         }
-    }
+        if (__builtin_expect(m->nparts == 1 && !m->unposted, 1)) {
+            part_acked(tx->conn, &m->part[0]);
+        } else {
+            message_acked(tx->conn, m);
+        }
+    } while (++seq < acked);
     IB_RLX_SET(tx->sack, acked);
     return 0;
 }
@@ -50,41 +77,66 @@ static __attribute__((noinline, cold)) int out_of_group(struct ib_send *tx)
     return 0;
 }
 
-static int take_one(struct ib_send *tx, const struct ib_ring *ring)
+/* An entry that is whole, but of a group, or that is no buffer at all: 1 when it is the one that is
+ * due. */
+static __attribute__((noinline)) int take_in_group(struct ib_send *tx, const struct ib_cts *e)
 {
-    const struct ib_cts *slot = &ring->entry[tx->cts_seen % R2_LEDGER_WINDOW];
-    struct ib_cts e;
-
-    /* pairs with the NIC's write: seq is checked first, the rest is proved by the check */
-    if (__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) != tx->cts_seen) {
+    if (e->n - 1u >= 8 || e->index >= e->n) {
         return 0;
     }
-    memcpy(&e, slot, sizeof(e));
-    atomic_signal_fence(memory_order_seq_cst); /* what is checked is what was copied: the NIC may
-                                                  write the slot again */
-    if (!ib_cts_valid(&e, tx->cts_seen)) {
-        return 0; /* untouched slot 0, or torn: read again later */
-    }
-    if (e.index != tx->due || (tx->due != 0 && e.n != tx->due_of)) {
+    if (e->index != tx->due || (tx->due != 0 && e->n != tx->due_of)) {
         return out_of_group(tx);
     }
-    tx->due = e.index + 1 < e.n ? (uint8_t)(e.index + 1) : 0;
-    tx->due_of = e.n;
-    tx->cts[tx->cts_seen % R2_LEDGER_WINDOW] = e;
-    IB_RLX_ADD(tx->cts_seen, 1);
-    acked_low(tx, e.acked);
+    tx->due = e->index + 1 < e->n ? (uint8_t)(e->index + 1) : 0;
+    tx->due_of = e->n;
+    return 1;
+}
+
+/*
+ * The entry of @seq, the next one, of which seq was seen in @slot: 1, and tx->cts has it, once it
+ * is whole and the one that is due. The copy is made in its place there, which nobody reads before
+ * cts_seen is above it: what it overwrites is of seq - 256, whose message R has reported done, as
+ * it has posted @seq.
+ */
+static inline __attribute__((always_inline)) int take_one(struct ib_send *tx,
+                                                          const struct ib_cts *slot, uint64_t seq)
+{
+    struct ib_cts *e = &tx->cts[seq % R2_LEDGER_WINDOW];
+
+    R2_KEEP(e);
+    R2_KEEP(seq);
+    memcpy(e, slot, sizeof(*e));
+    atomic_signal_fence(memory_order_seq_cst); /* what is checked is what was copied: the NIC may
+                                                  write the slot again */
+    if (!ib_cts_whole(e, seq)) {
+        return 0; /* untouched slot 0, or torn: read again later */
+    }
+    if (__builtin_expect(!ib_cts_alone(e) || tx->due != 0, 0) && !take_in_group(tx, e)) {
+        return 0;
+    }
+    IB_RLX_SET(tx->cts_seen, seq + 1);
+    acked_low(tx, e->acked);
     return 1;
 }
 
 /* The window bounds it: R is at most 256 ahead of what we acknowledged taking. */
 int ib_send_take_cts(struct ib_send *tx, const struct ib_path *p)
 {
-    int n = 0;
+    const struct ib_ring *ring = p->mem.ring;
+    uint64_t first = tx->cts_seen, end = tx->group + R2_LEDGER_WINDOW, seq = first;
 
-    while (p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW && take_one(tx, p->mem.ring)) {
-        n++;
+    if (!p->open) {
+        return 0;
     }
-    return n;
+    for (; seq < end; seq++) {
+        const struct ib_cts *slot = &ring->entry[seq % R2_LEDGER_WINDOW];
+
+        /* pairs with the NIC's write: seq is checked first, the rest is proved by the check */
+        if (__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) != seq || !take_one(tx, slot, seq)) {
+            break;
+        }
+    }
+    return (int)(seq - first);
 }
 
 /*
@@ -128,23 +180,22 @@ void ib_send_poll_rings_wide(struct ib_send *tx, int acks)
     struct ib_conn *l = tx->conn;
     int took;
 
-    ib_send_take_cts(tx, tx->ring_hot);
+    if (tx->ring_hot->open && ib_send_has_cts(tx, tx->ring_hot)) {
+        ib_send_take_cts(tx, tx->ring_hot);
+    }
     do {
         took = 0;
-        for (int i = 0; i < l->npaths && !took; i++) {
-            struct ib_path *p = &l->path[i];
-
-            if (p != tx->ring_hot && p->open && ib_send_has_cts(tx, p) && ib_send_take_cts(tx, p)) {
+        for (struct ib_path *p = l->path, *end = p + l->npaths; p < end; p++) {
+            if (!p->open) {
+                continue;
+            }
+            if (p != tx->ring_hot && ib_send_has_cts(tx, p) && ib_send_take_cts(tx, p)) {
                 tx->ring_hot = p;
-                took = 1;
+                took = 1; /* the one behind it may be in the ring of a path before it */
+            }
+            if (acks && (p->open != IB_OPEN_ONE || ib_send_has_ack(p))) {
+                ib_send_take_acks(tx, p, 1);
             }
         }
     } while (took);
-    for (int i = 0; acks && i < l->npaths; i++) {
-        struct ib_path *p = &l->path[i];
-
-        if (p->open && (p->open != IB_OPEN_ONE || ib_send_has_ack(p))) {
-            ib_send_take_acks(tx, p, 1);
-        }
-    }
 }

@@ -1,5 +1,5 @@
-/* Shared by ib_send.c, ib_send_wc.c and ib_send_cts.c (data path), ib_send_plan.c, ib_send_stage.c
- * and ib_retransmit.c (after a failure). Gate held. */
+/* Shared by ib_send.c, ib_send_post.c, ib_send_wc.c and ib_send_cts.c (data path), ib_send_plan.c,
+ * ib_send_stage.c and ib_retransmit.c (after a failure). Gate held. */
 #ifndef IB_SEND_INT_H
 #define IB_SEND_INT_H
 
@@ -36,6 +36,31 @@ static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, un
     IB_RLX_ADD(p->count.bytes, part->len);
     ib_conn_touch(tx->conn, p->index);
 }
+
+/* --- posting: ib_send_post.c --- */
+
+/* Receive slots that only the oldest unacknowledged message may take: its retransmission must
+ * always find room, or a window full of younger parts, none of which can be acknowledged before it,
+ * would block it for ever (P2). */
+#define RETRANSMIT_RESERVE R2_MAX_PARTS
+
+/* Whether a part of @seq finds room on @p. */
+static inline int ib_send_room(const struct ib_send *tx, const struct ib_path *p, uint64_t seq)
+{
+    uint32_t limit = tx->conn->rq_depth;
+
+    if (seq != tx->sack) {
+        limit -= RETRANSMIT_RESERVE;
+    }
+    return p->sq.used < p->cap.sq_depth && p->parts_out < limit;
+}
+
+/* The paths that @m can go over now. */
+uint32_t ib_send_eligible(struct ib_send *tx, const struct ib_smsg *m);
+/* Posts what of @m is unposted and finds room. Returns whether anything stays unposted. */
+int ib_send_post_message(struct ib_send *tx, struct ib_smsg *m);
+/* Posts what is unposted, lowest seq first: retransmitted parts before new ones (P1, P22). */
+void ib_send_post_pending(struct ib_send *tx);
 
 /* --- what R writes: ib_send_cts.c --- */
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/r2_keep.h"
 #include "ib_fence_proof.h"
 #include "ib_send_int.h"
 
@@ -10,8 +11,11 @@ static inline __attribute__((always_inline)) void account(struct ib_send *tx, st
                                                           uint64_t wr_id, int good)
 {
     struct ib_smsg *m = IB_SEND_SLOT(tx, ib_wr_value(wr_id));
-    struct ib_part *part = &m->part[ib_wr_part(wr_id)];
+    struct ib_part *part;
 
+    R2_KEEP(m);
+    part = &m->part[ib_wr_part(wr_id)];
+    R2_KEEP(part);
     IB_RLX_ADD(p->sq.used, p->open ? -1 : 0); /* the end of the incarnation has accounted for all */
     IB_RLX_ADD(p->count.cqes, 1);
     if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index &&
@@ -80,7 +84,7 @@ static __attribute__((noinline)) void other_completion(struct ib_send *tx, struc
 static inline __attribute__((always_inline)) void
 take_each(struct ib_send *tx, struct ib_path *p, const struct ibv_wc *wc, int n, int drain)
 {
-    for (const struct ibv_wc *end = wc + n; wc < end; wc++) {
+    for (; n > 0; n--, wc++) {
         if (__builtin_expect(ib_wr_kind(wc->wr_id) == IB_WR_DATA && wc->status == IBV_WC_SUCCESS,
                              1)) {
             account(tx, p, wc->wr_id, 1);

@@ -121,20 +121,32 @@ static inline uint16_t ib_cts_check_words(uint64_t w0, uint64_t w1, uint64_t w2,
 
 #define IB_CTS_CHECK_SHIFT 48 /* of check in the last word */
 
-/* Check over all fields but itself. */
+/* Check over all fields but itself. Read where they are, as words: nothing here may rely on strict
+ * aliasing (Makefile). */
 static inline uint16_t ib_cts_check(const struct ib_cts *e)
 {
-    uint64_t w[8];
+    const uint64_t *w = (const uint64_t *)e;
 
-    memcpy(w, e, sizeof(w));
     return ib_cts_check_words(w[0], w[1], w[2], w[3], w[4], w[5], w[6],
                               w[7] & ((1ull << IB_CTS_CHECK_SHIFT) - 1));
 }
 
-/* Whether @e is the entry of @seq, whole. */
+/* Whether @e is the entry of @seq, whole, as far as seq and check tell. */
+static inline int ib_cts_whole(const struct ib_cts *e, uint64_t seq)
+{
+    return e->seq == seq && e->check == ib_cts_check(e);
+}
+
+/* Whether @e is one buffer, alone in its group. */
+static inline int ib_cts_alone(const struct ib_cts *e)
+{
+    return (e->n | (unsigned)e->index << 8) == 1;
+}
+
+/* Whether @e is the entry of @seq. */
 static inline int ib_cts_valid(const struct ib_cts *e, uint64_t seq)
 {
-    return e->seq == seq && e->check == ib_cts_check(e) && e->n - 1u < 8 && e->index < e->n;
+    return ib_cts_whole(e, seq) && e->n - 1u < 8 && e->index < e->n;
 }
 
 /* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48.

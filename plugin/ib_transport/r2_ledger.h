@@ -78,6 +78,38 @@ static inline int r2_ledger_complete(const struct r2_ledger *l, uint64_t seq)
     return e->nparts != 0 && e->mask == (uint16_t)((1u << e->nparts) - 1);
 }
 
+/* @seq has become complete. acked stands at the lowest seq that is not, so that another one moves
+ * nothing. */
+static inline void r2_ledger_advance(struct r2_ledger *l, uint64_t seq)
+{
+    if (seq == l->acked) {
+        do {
+            seq++;
+        } while (seq < l->rpost && r2_ledger_complete(l, seq));
+        l->acked = seq;
+    }
+}
+
+/*
+ * r2_ledger_add() of part 0 of 1, where nothing stands in its way: 1. Else 0, and nothing has
+ * changed: why, r2_ledger_add() says. No part of the seq has arrived, or waits, as long as nparts
+ * is 0, so that neither mask needs a look.
+ */
+static inline int r2_ledger_add_whole(struct r2_ledger *l, uint16_t low, uint32_t bytes)
+{
+    uint64_t seq = l->rdone + (uint16_t)(low - (uint16_t)l->rdone);
+    struct r2_ledger_entry *e = &l->entry[low % R2_LEDGER_WINDOW];
+
+    if (__builtin_expect(seq >= l->rpost || e->nparts != 0 || bytes > e->capacity, 0)) {
+        return 0;
+    }
+    e->nparts = 1;
+    e->mask = 1;
+    e->bytes = bytes;
+    r2_ledger_advance(l, seq);
+    return 1;
+}
+
 /* Adds part @k of @nparts of the seq with low bits @low. Nothing changes unless the result is NEW
  * or COMPLETE. */
 static inline enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k,
@@ -106,9 +138,7 @@ static inline enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t 
     if (!r2_ledger_complete(l, seq)) {
         return R2_LEDGER_NEW;
     }
-    while (l->acked < l->rpost && r2_ledger_complete(l, l->acked)) {
-        l->acked++;
-    }
+    r2_ledger_advance(l, seq);
     return R2_LEDGER_COMPLETE;
 }
 

@@ -289,27 +289,37 @@ enum nccl_result net_shim_irecv(void *recv_comm, int n, void **data, size_t *siz
                                         (struct r2_req **)request));
 }
 
+/* Only where a profiler listens the request is looked at behind the call. */
+static __attribute__((noinline)) enum nccl_result begun(enum nccl_result r, void **request,
+                                                        void *const *parents)
+{
+    if (r == NCCL_SUCCESS && *request != NULL) {
+        r2_prof_begin(*request, parents);
+    }
+    return r;
+}
+
 enum nccl_result net_shim_isend_profiled(void *send_comm, void *data, size_t size, int tag,
                                          void *mhandle, void *phandle, void **request)
 {
-    enum nccl_result r = net_shim_isend(send_comm, data, size, tag, mhandle, request);
+    if (__builtin_expect(send_comm != NULL && r2_prof_listens(send_comm), 0)) {
+        void *parent = phandle;
 
-    if (r == NCCL_SUCCESS && *request != NULL) {
-        r2_prof_begin(*request, &phandle);
+        return begun(net_shim_isend(send_comm, data, size, tag, mhandle, request), request,
+                     &parent);
     }
-    return r;
+    return net_shim_isend(send_comm, data, size, tag, mhandle, request);
 }
 
 enum nccl_result net_shim_irecv_profiled(void *recv_comm, int n, void **data, size_t *sizes,
                                          int *tags, void **mhandles, void **phandles,
                                          void **request)
 {
-    enum nccl_result r = net_shim_irecv(recv_comm, n, data, sizes, tags, mhandles, request);
-
-    if (r == NCCL_SUCCESS && *request != NULL) {
-        r2_prof_begin(*request, phandles);
+    if (__builtin_expect(recv_comm != NULL && r2_prof_listens(recv_comm), 0)) {
+        return begun(net_shim_irecv(recv_comm, n, data, sizes, tags, mhandles, request), request,
+                     phandles);
     }
-    return r;
+    return net_shim_irecv(recv_comm, n, data, sizes, tags, mhandles, request);
 }
 
 enum nccl_result net_shim_test(void *request, int *done, int *sizes)

@@ -35,6 +35,16 @@ static struct r2_req *make_req(struct r2_comm *c, enum r2_req_kind kind, uint64_
     return r;
 }
 
+/* The gate held: an error, or the receiver has closed its end. Leaves the gate. */
+static __attribute__((noinline, cold)) enum r2_status send_ended(struct r2_comm *c)
+{
+    if (c->fo.error == R2_OK) {
+        fo_fail_peer(&c->fo, c->fo.bye.at, "the receiver has closed its end");
+    }
+    r2_gate_leave(&c->gate);
+    return r2_comm_report_error(c);
+}
+
 enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag, struct ib_mr *mr,
                             struct r2_req **req)
 {
@@ -49,14 +59,8 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
     if (!r2_gate_enter(&c->gate)) {
         return R2_OK;
     }
-    if (__builtin_expect(c->fo.error != R2_OK, 0)) {
-        r2_gate_leave(&c->gate);
-        return r2_comm_report_error(c);
-    }
-    if (__builtin_expect(c->fo.bye.peer != FO_BYE_NONE, 0)) {
-        fo_fail_peer(&c->fo, c->fo.bye.at, "the receiver has closed its end");
-        r2_gate_leave(&c->gate);
-        return r2_comm_report_error(c);
+    if (__builtin_expect((unsigned)c->fo.error | (unsigned)c->fo.bye.peer, 0)) {
+        return send_ended(c);
     }
     m = ib_send_start(c->tx, data, (uint32_t)size, (uint32_t)tag, mr);
     if (m) {
@@ -69,13 +73,37 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
     r2_gate_leave(&c->gate);
     return R2_OK;
 }
+_Static_assert(R2_OK == 0 && FO_BYE_NONE == 0, "one comparison for both");
 
-enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t *sizes,
-                            const int *tags, struct ib_mr **mrs, struct r2_req **req)
+/* The gate held: leaves it. @n is a constant where it is 1, as mostly. */
+static inline __attribute__((always_inline)) enum r2_status
+recv_begin(struct r2_comm *c, int n, void **data, const size_t *sizes, const int *tags,
+           struct ib_mr **mrs, struct r2_req **req)
 {
     uint64_t first;
 
-    *req = NULL;
+    if (__builtin_expect(c->fo.error != R2_OK, 0)) {
+        r2_gate_leave(&c->gate);
+        return r2_comm_report_error(c);
+    }
+    first = ib_recv_start(c->rx, n, data, sizes, tags, mrs);
+    if (first != UINT64_MAX) {
+        *req = make_req(c, R2_REQ_RECV, first, n);
+    } else {
+        ib_recv_progress(c->rx);
+    }
+    if (__builtin_expect(c->fo.bye.peer != FO_BYE_NONE, 0)) {
+        fo_check_bye(&c->fo, *req == NULL);
+    }
+    r2_gate_leave(&c->gate);
+    return R2_OK;
+}
+
+/* A group, a bad argument, or the gate was not open. */
+static __attribute__((noinline)) enum r2_status recv_apart(struct r2_comm *c, int n, void **data,
+                                                           const size_t *sizes, const int *tags,
+                                                           struct ib_mr **mrs, struct r2_req **req)
+{
     if (__builtin_expect(n < 1 || n > R2_NET_MAX_RECVS, 0)) {
         R2_WARN("%s: irecv of %d buffers, 1 to %d are possible", c->label, n, R2_NET_MAX_RECVS);
         r2_log_flush();
@@ -92,21 +120,19 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
     if (!r2_gate_enter(&c->gate)) {
         return R2_OK;
     }
-    if (__builtin_expect(c->fo.error != R2_OK, 0)) {
-        r2_gate_leave(&c->gate);
-        return r2_comm_report_error(c);
+    return recv_begin(c, n, data, sizes, tags, mrs, req);
+}
+
+enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t *sizes,
+                            const int *tags, struct ib_mr **mrs, struct r2_req **req)
+{
+    *req = NULL;
+    if (__builtin_expect(n != 1 || sizes[0] > R2_NET_MAX_SIZE || mrs[0] == NULL ||
+                             !r2_gate_enter_loose(&c->gate),
+                         0)) {
+        return recv_apart(c, n, data, sizes, tags, mrs, req);
     }
-    first = ib_recv_start(c->rx, n, data, sizes, tags, mrs);
-    if (first != UINT64_MAX) {
-        *req = make_req(c, R2_REQ_RECV, first, n);
-    } else {
-        ib_recv_progress(c->rx);
-    }
-    if (__builtin_expect(c->fo.bye.peer != FO_BYE_NONE, 0)) {
-        fo_check_bye(&c->fo, *req == NULL);
-    }
-    r2_gate_leave(&c->gate);
-    return R2_OK;
+    return recv_begin(c, 1, data, sizes, tags, mrs, req);
 }
 
 static int flush_needed(const struct r2_comm *c, int n, const int *sizes, struct ib_mr *const *mrs)
@@ -161,31 +187,19 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
 static inline __attribute__((always_inline)) int test_send(struct r2_comm *c,
                                                            const struct r2_req *req, int *sizes)
 {
-    struct ib_smsg *m = req->sent;
-
-    ib_send_progress(c->tx);
-    if (!ib_send_done(c->tx, m)) {
-        return 0;
-    }
-    if (sizes) {
-        sizes[0] = (int)m->size;
-    }
-    ib_send_retire(m);
-    return 1;
+    return ib_send_test(c->tx, req->sent, sizes);
 }
 
 static inline __attribute__((always_inline)) int test_recv(struct r2_comm *c,
                                                            const struct r2_req *req, int *sizes)
 {
-    ib_recv_progress(c->rx);
-    if (req->seq != c->rx->ledger.rdone || !ib_recv_done(c->rx, req->seq, req->n, sizes)) {
-        if (__builtin_expect(c->fo.bye.peer != FO_BYE_NONE, 0)) {
-            fo_check_bye(&c->fo, 0);
-        }
-        return 0;
+    if (__builtin_expect(ib_recv_test(c->rx, req->seq, req->n, sizes), 1)) {
+        return 1;
     }
-    ib_recv_retire(c->rx, req->n);
-    return 1;
+    if (__builtin_expect(c->fo.bye.peer != FO_BYE_NONE, 0)) {
+        fo_check_bye(&c->fo, 0);
+    }
+    return 0;
 }
 
 static __attribute__((noinline)) int test_flush(struct r2_comm *c, const struct r2_req *req)
@@ -224,33 +238,6 @@ static __attribute__((noinline)) int test_step(struct r2_comm *c, const struct r
     }
 }
 
-/* Out of the gate: what the step came to. */
-static inline __attribute__((always_inline)) enum r2_status test_end(struct r2_comm *c, int is_done,
-                                                                     int *done)
-{
-    if (is_done) {
-        *done = 1;
-    } else if (__builtin_expect(c->fo.error != R2_OK, 0)) {
-        r2_gate_leave(&c->gate);
-        return r2_comm_report_error(c);
-    }
-    r2_gate_leave(&c->gate);
-    return R2_OK;
-}
-
-/* One for each direction, so that each saves the registers that it needs. */
-static __attribute__((noinline)) enum r2_status
-send_test(struct r2_comm *c, const struct r2_req *req, int *done, int *sizes)
-{
-    return test_end(c, test_send(c, req, sizes), done);
-}
-
-static __attribute__((noinline)) enum r2_status
-recv_test(struct r2_comm *c, const struct r2_req *req, int *done, int *sizes)
-{
-    return test_end(c, test_recv(c, req, sizes), done);
-}
-
 /* What is rare: a flush, a send that is timed; with a profiler, which is notified. */
 static __attribute__((noinline)) enum r2_status rare_test(struct r2_comm *c, struct r2_req *req,
                                                           int *done, int *sizes)
@@ -279,6 +266,7 @@ static __attribute__((noinline)) enum r2_status strict_test(struct r2_comm *c, s
 enum r2_status r2_net_test(struct r2_req *req, int *done, int *sizes)
 {
     struct r2_comm *c = req->comm;
+    int is_done;
 
     *done = 0;
     if (!r2_gate_enter_loose(&c->gate)) {
@@ -287,8 +275,15 @@ enum r2_status r2_net_test(struct r2_req *req, int *done, int *sizes)
     if (__builtin_expect(c->prof != NULL || req->kind > R2_REQ_RECV, 0)) {
         return rare_test(c, req, done, sizes);
     }
-    return req->kind == R2_REQ_SEND ? send_test(c, req, done, sizes)
-                                    : recv_test(c, req, done, sizes);
+    is_done = req->kind == R2_REQ_SEND ? test_send(c, req, sizes) : test_recv(c, req, sizes);
+    if (is_done) {
+        *done = 1;
+    } else if (__builtin_expect(c->fo.error != R2_OK, 0)) {
+        r2_gate_leave(&c->gate);
+        return r2_comm_report_error(c);
+    }
+    r2_gate_leave(&c->gate);
+    return R2_OK;
 }
 
 /* --- close --- */

@@ -170,12 +170,16 @@ void r2_prof_poll(struct r2_req *req, int over)
     }
 }
 
-void r2_prof_begin_req(struct r2_req *req, void *const *parent)
+void r2_prof_begin(struct r2_req *req, void *const *parent)
 {
     struct r2_comm *c = req->comm;
-    struct r2_prof_req *r = &c->prof->req[req->seq % R2_LEDGER_WINDOW];
+    struct r2_prof_req *r;
     int wanted = 0;
 
+    if (!r2_prof_listens(c)) {
+        return;
+    }
+    r = &c->prof->req[req->seq % R2_LEDGER_WINDOW];
     memset(r, 0, sizeof(*r));
     for (int i = 0; parent && i < req->n; i++) {
         r->parent[i] = parent[i];

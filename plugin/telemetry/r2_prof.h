@@ -75,16 +75,15 @@ struct r2_prof {
 /* NULL: nobody listens, or no memory. For free(). Does not block. */
 struct r2_prof *r2_prof_new(const struct r2_config *cfg);
 
-/* Of a connection with c->prof. */
-void r2_prof_begin_req(struct r2_req *req, void *const *parent);
+/* Whether a profiler listens to @c. */
+static inline int r2_prof_listens(const struct r2_comm *c)
+{
+    return c->prof != NULL;
+}
+
 /* @req was just started for what NCCL calls @parent, one per buffer, NULL: none. Looks at it, where
  * a profiler listens. No gate held. */
-static inline void r2_prof_begin(struct r2_req *req, void *const *parent)
-{
-    if (__builtin_expect(req->comm->prof != NULL, 0)) {
-        r2_prof_begin_req(req, parent);
-    }
-}
+void r2_prof_begin(struct r2_req *req, void *const *parent);
 
 /* Reports the events of the connection's requests that began or ended since the last call; @over:
  * nothing of @req is under way any more. Gate held. r2_prof_notify() follows. */

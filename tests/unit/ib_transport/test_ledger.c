@@ -41,6 +41,36 @@ START_TEST(acked_is_cumulative)
 }
 END_TEST
 
+START_TEST(whole_messages_are_added_or_nothing_is)
+{
+    struct r2_ledger before;
+
+    for (int i = 0; i < 4; i++) {
+        r2_ledger_post(&l, 100);
+    }
+    ck_assert(r2_ledger_add_whole(&l, 1, 100));
+    ck_assert_uint_eq(l.acked, 0);
+    ck_assert(r2_ledger_add_whole(&l, 0, 0));
+    ck_assert_uint_eq(l.acked, 2);
+    ck_assert_uint_eq(l.entry[1].bytes, 100);
+    ck_assert_int_eq(r2_ledger_add(&l, 2, 0, 2, 1), R2_LEDGER_NEW);
+    ck_assert_int_eq(r2_ledger_see(&l, 3, 0, 1), R2_LEDGER_NEW);
+    before = l;
+    ck_assert(!r2_ledger_add_whole(&l, 1, 1)); /* again */
+    ck_assert(!r2_ledger_add_whole(&l, 2, 1)); /* of one that is cut */
+    ck_assert(!r2_ledger_add_whole(&l, 3, 1)); /* waits for its read */
+    ck_assert(!r2_ledger_add_whole(&l, 4, 0));
+    ck_assert(!r2_ledger_add_whole(&l, 0xffff, 0));
+    r2_ledger_post(&l, 100);
+    before.rpost++;
+    before.entry[4] = l.entry[4];
+    ck_assert(!r2_ledger_add_whole(&l, 4, 101));
+    ck_assert_int_eq(memcmp(&before, &l, sizeof(l)), 0);
+    ck_assert(r2_ledger_add_whole(&l, 4, 100));
+    ck_assert_uint_eq(l.acked, 2);
+}
+END_TEST
+
 START_TEST(impossible_arrivals_change_nothing)
 {
     struct r2_ledger before;
@@ -149,6 +179,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_test(t, parts_complete_in_any_order);
     tcase_add_test(t, acked_is_cumulative);
+    tcase_add_test(t, whole_messages_are_added_or_nothing_is);
     tcase_add_test(t, impossible_arrivals_change_nothing);
     tcase_add_test(t, sixteen_bits_name_one_seq_across_the_wrap);
     tcase_add_test(t, window_is_256);

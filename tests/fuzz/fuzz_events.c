@@ -8,8 +8,10 @@
 #include "tools/shared/json_in.c"
 #include "tools/r2_report/page.c"
 #include "tools/r2_report/page_time.c"
+#include "tools/r2_report/page_traffic.c"
 #include "tools/r2_report/story.c"
 #include "tools/r2_report/story_line.c"
+#include "tools/r2_report/story_rate.c"
 #include "tools/shared/svg.c"
 
 /* The runbook is not what is asked here (runbook.c). */
@@ -19,10 +21,10 @@ int page_runbook(FILE *f, const char *code)
     return code[0] == 'x';
 }
 
-static const char *const tags[] = {"html",    "head",    "meta", "title", "style", "body", "h1",
-                                   "h2",      "h3",      "p",    "code",  "ul",    "li",   "span",
-                                   "strong",  "table",   "tr",   "th",    "td",    "br",   "div",
-                                   "details", "summary", "svg",  "rect",  "text",  "line", NULL};
+static const char *const tags[] = {
+    "html", "head",    "meta",    "title", "style",  "body",  "h1",   "h2", "h3", "p",
+    "code", "ul",      "li",      "span",  "strong", "table", "tr",   "th", "td", "br",
+    "div",  "details", "summary", "svg",   "rect",   "text",  "line", "g",  NULL};
 
 static int tag_find(const char *p, size_t n)
 {

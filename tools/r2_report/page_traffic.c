@@ -5,7 +5,7 @@
 #include "tools/r2_report/page.h"
 #include "tools/shared/svg.h"
 
-#define ROW   40.0
+#define STRIP 40.0
 #define HEAD  20.0 /* a host's name */
 #define SPACE 6.0  /* between rows */
 
@@ -39,7 +39,7 @@ static void per_second(FILE *f, const struct story *s, double bytes)
 /* What is lower than @most by so much of the row. */
 static double height_of(double bytes, double most)
 {
-    return most > 0 ? (ROW - SPACE) * bytes / most : 0;
+    return most > 0 ? (STRIP - SPACE) * bytes / most : 0;
 }
 
 /* The area under @n's rates, of what was sent alone or of all. */
@@ -78,7 +78,7 @@ static void states_draw(FILE *f, const struct story *s, const struct story_nic *
                 "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"t%c\" "
                 "opacity=\"0.3\"><title>%s from %s",
                 page_x(a, part_begin(s, i)), y,
-                page_x(a, part_begin(s, k)) - page_x(a, part_begin(s, i)), ROW - SPACE,
+                page_x(a, part_begin(s, k)) - page_x(a, part_begin(s, i)), STRIP - SPACE,
                 class[state], words[state], page_clock(part_begin(s, i), 0));
         fprintf(f, " to %s</title></rect>\n", page_clock(part_begin(s, k), 0));
     }
@@ -87,7 +87,7 @@ static void states_draw(FILE *f, const struct story *s, const struct story_nic *
 static void row_draw(FILE *f, const struct story *s, const struct story_nic *n,
                      const struct page_axis *a, double y, double most)
 {
-    double floor = y + ROW - SPACE;
+    double floor = y + STRIP - SPACE;
     int peak = peak_of(s, n);
 
     fprintf(f, "<g><title>");
@@ -106,7 +106,7 @@ static void row_draw(FILE *f, const struct story *s, const struct story_nic *n,
     fputs("</text>\n", f);
 }
 
-static void legend_draw(FILE *f, double y)
+static void states_legend_draw(FILE *f, double y)
 {
     static const struct {
         const char *fill, *text;
@@ -141,7 +141,7 @@ void page_traffic(FILE *f, const struct story *s)
             double top = rate_sum(&n->rate[peak_of(s, n)]);
 
             most = top > most ? top : most;
-            bottom += ROW + (strcmp(n->host, host) != 0 ? HEAD : 0);
+            bottom += STRIP + (strcmp(n->host, host) != 0 ? HEAD : 0);
             host = n->host;
         }
     }
@@ -161,10 +161,10 @@ void page_traffic(FILE *f, const struct story *s)
         }
         if (n->rate) {
             row_draw(f, s, n, &a, y, most);
-            y += ROW;
+            y += STRIP;
         }
     }
     page_verdicts(f, s, &a, bottom);
-    legend_draw(f, bottom + 28);
+    states_legend_draw(f, bottom + 28);
     svg_end(f);
 }

@@ -266,6 +266,23 @@ static void *exit_run(void *arg)
     return NULL;
 }
 
+/* The device whose GPU copies has been told that the process ends. */
+static bool exit_is_known(void)
+{
+    for (int i = 0; tcpdev_get(i); i++) {
+        struct tcpdev *d = tcpdev_get(i);
+        bool copies;
+
+        pthread_mutex_lock(&d->lock);
+        copies = d->gpu.busy_qp != NULL;
+        pthread_mutex_unlock(&d->lock);
+        if (copies) {
+            return atomic_load(&d->stopping);
+        }
+    }
+    return false;
+}
+
 /* The end of the process waits for the copy that runs, and none begins behind it. */
 START_TEST(exit_waits_for_a_copy)
 {
@@ -277,6 +294,9 @@ START_TEST(exit_waits_for_a_copy)
     write_post(1, LEN);
     wait_runs(0);
     ck_assert_int_eq(pthread_create(&thread, NULL, exit_run, NULL), 0);
+    while (!exit_is_known()) {
+        usleep(1000);
+    }
     usleep(20000);
     ck_assert_int_eq(atomic_load(&ended), 0);
     atomic_store(&gpu.mode[0], WORKS);

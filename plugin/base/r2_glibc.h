@@ -14,11 +14,13 @@
 #define GLIBC_FIRST    "GLIBC_2.2.5"
 #define GLIBC_CLOCK    "GLIBC_2.3.3"
 #define GLIBC_NAME     "GLIBC_2.12"
+#define GLIBC_AT       "GLIBC_2.4"
 #define GLIBC_STAT_VER 1
 #elif defined(__GLIBC__) && defined(__aarch64__)
 #define GLIBC_FIRST    "GLIBC_2.17"
 #define GLIBC_CLOCK    "GLIBC_2.17"
 #define GLIBC_NAME     "GLIBC_2.17"
+#define GLIBC_AT       "GLIBC_2.17"
 #define GLIBC_STAT_VER 0
 #endif
 
@@ -42,14 +44,17 @@ GLIBC_AS(pthread_timedjoin_np, GLIBC_CLOCK);
 GLIBC_AS(__xstat, GLIBC_FIRST);
 GLIBC_AS(__lxstat, GLIBC_FIRST);
 GLIBC_AS(__fxstat, GLIBC_FIRST);
+GLIBC_AS(__fxstatat, GLIBC_AT);
 
 /* What stat() is in headers before 2.33. */
 int __xstat(int version, const char *path, struct stat *st);
 int __lxstat(int version, const char *path, struct stat *st);
 int __fxstat(int version, int fd, struct stat *st);
-#define stat(path, st)  __xstat(GLIBC_STAT_VER, path, st)
-#define lstat(path, st) __lxstat(GLIBC_STAT_VER, path, st)
-#define fstat(fd, st)   __fxstat(GLIBC_STAT_VER, fd, st)
+int __fxstatat(int version, int dir, const char *path, struct stat *st, int flags);
+#define stat(path, st)                __xstat(GLIBC_STAT_VER, path, st)
+#define lstat(path, st)               __lxstat(GLIBC_STAT_VER, path, st)
+#define fstat(fd, st)                 __fxstat(GLIBC_STAT_VER, fd, st)
+#define fstatat(dir, path, st, flags) __fxstatat(GLIBC_STAT_VER, dir, path, st, flags)
 #endif
 
 #endif

@@ -240,12 +240,13 @@ process() {
     fi
     job_end
 }
-# Not before RC has given up at both peers: what a verdict finds of a host that comes back meanwhile may be nothing.
+# Not before RC has given up at both peers and they have come to their verdicts: what one finds of a host that comes back meanwhile may be nothing.
 thawed() {
     why="a peer's queue pairs do not fail"
     for h in 0 2; do
         says 60 0 'NET/R2 : .* UP -> DOWN: completion status 12' "$run.r$h" || return 1
     done
+    sleep 4 # so long the host stands on: a verdict that has just begun takes 2.5 s at most (docs/diagnosis.md)
     why="not all connections carry messages again"
     lab fault thaw h1 >>"$run.f" 2>&1 && goes_on "$@"
 }

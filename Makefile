@@ -299,10 +299,11 @@ GLIBC_PARTS := $(if $(SAN),,-Wl,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0)
 $(B)/obj/plugin/%.o $(B)/obj/topo/%.o $(B)/before/%.o: CFLAGS_ALL += $(GLIBC_OLD)
 # Two fields side by side that are stored at once cost more in moves between kinds of registers than they save.
 $(B)/obj/plugin/ib_transport/%.o: CFLAGS_ALL += -fno-tree-slp-vectorize
-$(B)/obj/%.o: %.c
+# Flags stand here: an object of other flags is no object of this tree.
+$(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
-$(B)/tobj/%.o: %.c
+$(B)/tobj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -DR2_TEST_RULES=1 -MMD -MP -c $< -o $@
 -include $(shell find $(B) -type f -name '*.d' 2>/dev/null)

@@ -42,7 +42,7 @@ static void cell_put(const struct picture *p, int s, int d)
 {
     const struct diag_cell *c = &p->m->cell[s * p->m->n + d];
     double x = p->left + d * p->cell, y = p->top + s * p->cell;
-    char class[8], text[16];
+    char class[16], text[16];
 
     snprintf(class, sizeof(class), "s%d", shade_of(c->ratio));
     svg_rect(p->f, x + 0.5, y + 0.5, p->cell - 1, p->cell - 1,

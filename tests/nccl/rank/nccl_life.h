@@ -91,8 +91,9 @@ void life_ask(struct life *l, const char *fmt, ...) __attribute__((format(printf
 void life_ask_all(struct life *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The same of what is armed. */
 void life_arm(struct life *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* What was armed has happened. */
-void life_fired_check(struct life *l);
+/* Until what was armed has happened. The plugin may say what it has done to the collective before
+ * the conductor, which did it, says that it is done. */
+void life_fired_wait(struct life *l);
 /* It has happened in the middle, not at the end, and the plugin of some rank has taken paths down.
  * All ranks that live, when the collective is over; waits for the plugin's word. */
 void life_noticed(struct life *l);

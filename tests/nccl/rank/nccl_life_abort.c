@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SMALL (64u << 10) /* int32 elements */
 #define BIG   (2u << 20)
@@ -16,16 +15,6 @@ static void explained_check(struct life *l, ncclResult_t rc, const char *who)
     LIFE_WANT(l, rc == ncclRemoteError || rc == ncclSystemError, "%s: code %d: %s", who, (int)rc,
               l->said);
     LIFE_WANT(l, strstr(l->said, "NET/R2"), "%s: not the plugin's sentence: %s", who, l->said);
-}
-
-static void fired_wait(struct life *l)
-{
-    life_phase(l, "waiting for the fault");
-    while (!life_fired(l)) {
-        life_look(l);
-        usleep(500);
-    }
-    life_phase(l, NULL);
 }
 
 /* What an aborted communicator leaves: memory that its peers wrote to, which the next one receives
@@ -97,7 +86,7 @@ void life_lost(struct life *l)
     life_arm(l, "fault h0:* down");
     rc = life_start(l, &c, LIFE_ALL_REDUCE, BIG);
     rc = rc == ncclSuccess ? life_wait(l, &c) : rc;
-    life_fired_check(l);
+    life_fired_wait(l);
     explained_check(l, rc, "all NICs lost");
     if (l->rank == 0) { /* one rank tidies up without a NIC, the other leaves it to the abort */
         life_buf_deregister(l, &c, &more);
@@ -123,7 +112,7 @@ static void abort_round(struct life *l, int first, const char *fault, const char
     rc = life_start(l, &c, LIFE_ALL_REDUCE, BIG);
     LIFE_WANT(l, rc == ncclSuccess, "ncclAllReduce: %s", l->said);
     if (l->rank == first) {
-        fired_wait(l);
+        life_fired_wait(l);
         LIFE_WANT(l, life_is_busy(l, &c), "%s: the collective is over before the abort", fault);
         snprintf(l->said, sizeof(l->said), "none, the first to abort");
     } else {
@@ -131,7 +120,7 @@ static void abort_round(struct life *l, int first, const char *fault, const char
     }
     ms = abort_and_free(l, &c, &more, &left);
     life_say(l, "%s: error %s; ncclCommAbort %.0f ms", fault, l->said, ms);
-    life_fired_check(l);
+    life_fired_wait(l);
     life_ask_all(l, "fault %s", undo);
     again(l, &left);
     life_barrier(l);
@@ -185,7 +174,7 @@ void life_killed(struct life *l)
 
     rank_2_lost(l, &c, "kill");
     rc = life_wait(l, &c);
-    life_fired_check(l);
+    life_fired_wait(l);
     explained_check(l, rc, "a rank was killed");
     life_say(l, "error %s", l->said);
     LIFE_WANT(l, strstr(l->said, "process"), "the sentence does not name the process: %s", l->said);
@@ -218,7 +207,7 @@ void life_stopped(struct life *l)
     ncclResult_t rc;
 
     rank_2_lost(l, &c, "stop");
-    fired_wait(l);
+    life_fired_wait(l);
     LIFE_WANT(l, life_is_busy(l, &c), "the collective is over, without one of its ranks");
     rc = shrink(l, &c, &nccl);
     LIFE_WANT(l, rc == ncclSuccess, "ncclCommShrink: %s", life_said(l, rc, NULL));
@@ -247,7 +236,7 @@ void life_revoke(struct life *l)
     life_arm(l, "fault h0:n0 hang");
     rc = life_start(l, &c, LIFE_ALL_REDUCE, BIG);
     LIFE_WANT(l, rc == ncclSuccess, "ncclAllReduce: %s", l->said);
-    fired_wait(l);
+    life_fired_wait(l);
     LIFE_WANT(l, life_is_busy(l, &c), "the collective is over before it is revoked");
     from = util_now_ns();
     life_phase(l, "ncclCommRevoke");

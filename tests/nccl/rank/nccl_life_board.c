@@ -145,7 +145,17 @@ bool life_fired(const struct life *l)
     return atomic_load(&l->board->fired) != 0;
 }
 
-void life_fired_check(struct life *l)
+void life_fired_wait(struct life *l)
+{
+    life_phase(l, "waiting for the fault");
+    while (!life_fired(l)) {
+        life_look(l);
+        usleep(LOOK_US);
+    }
+    life_phase(l, NULL);
+}
+
+static void fired_check(struct life *l)
 {
     LIFE_WANT(l, life_fired(l), "the fault that was armed has not come");
 }
@@ -156,7 +166,7 @@ void life_noticed(struct life *l)
     uint64_t since;
 
     life_barrier(l);
-    life_fired_check(l);
+    fired_check(l);
     since = atomic_load(&b->moved) - atomic_load(&b->moved_fired);
     LIFE_WANT(l, since >= LEAST, "the fault came at the end: %llu bytes have moved since",
               (unsigned long long)since);

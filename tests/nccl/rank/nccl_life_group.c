@@ -1,8 +1,6 @@
 /* Several communicators at once: shrunk, split, made side by side; and their orderly ends. */
 #include "tests/nccl/rank/nccl_life.h"
 
-#include <unistd.h>
-
 #define SMALL (64u << 10) /* int32 elements */
 #define BIG   (2u << 20)
 #define BYTES ((size_t)BIG * 4)
@@ -152,16 +150,6 @@ void life_several(struct life *l)
     }
 }
 
-static void fired_wait(struct life *l)
-{
-    life_phase(l, "waiting for the fault");
-    while (!life_fired(l)) {
-        life_look(l);
-        usleep(500);
-    }
-    life_phase(l, NULL);
-}
-
 /* The stream is done, whatever has become of the communicator. */
 static void stream_finish(struct life *l, struct life_comm *c)
 {
@@ -185,7 +173,7 @@ void life_ends(struct life *l)
         if (i < 2) {
             life_arm(l, "fault %s", faults[i]);
             start(l, &c, LIFE_ALL_REDUCE, BIG);
-            fired_wait(l);
+            life_fired_wait(l);
             LIFE_WANT(l, life_is_busy(l, &c), "the collective is over before the end");
         } else {
             life_ask_all(l, "fault %s", faults[i]); /* nothing is under way, nobody answers */

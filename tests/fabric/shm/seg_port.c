@@ -81,6 +81,7 @@ uint64_t seg_port_take(struct seg_port *p, int user, uint64_t floor, uint64_t du
 
     if (dur == 0) {
         /* It passes behind the others, and takes nothing from who may still start in the past. */
+        seg_port_yield(p, user);
         return old > floor ? old : floor;
     }
     do {
@@ -90,6 +91,11 @@ uint64_t seg_port_take(struct seg_port *p, int user, uint64_t floor, uint64_t du
     front_raise(p, tag);
     put(&p->claim[user].tag, tag + dur);
     return end;
+}
+
+void seg_port_yield(struct seg_port *p, int user)
+{
+    put(&p->claim[user].seen, 0);
 }
 
 void seg_port_leave(struct seg_port *p, int user)

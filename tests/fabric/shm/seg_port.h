@@ -16,9 +16,10 @@
  * to wait (start-time fair queueing). Who is ahead of a user that waits by more than
  * SEG_PORT_LEAD_NS lets it go first. A user that waits has to ask again within SEG_PORT_STALE_NS;
  * one that does not (killed, stopped, without a core) is no longer waited for, and may later make
- * up for SEG_PORT_LEAD_NS of what it missed. Users that have something to send all the time thus
- * get equal shares, up to LEAD and a packet between any two, over any time in which none of them
- * went stale.
+ * up for SEG_PORT_LEAD_NS of what it missed. Nor is one that was let through and took no time: its
+ * tag stands still, and who sends nothing but acknowledgements would hold up all that are ahead of
+ * it. Users that have something to send all the time thus get equal shares, up to LEAD and a packet
+ * between any two, over any time in which none of them went stale.
  *
  * Threads: a word of a user (claim) is written by that process alone, under its engine's lock; the
  * rest are single atomics. A process killed at any instruction leaves the port valid. Nothing here
@@ -62,6 +63,9 @@ uint64_t seg_port_floor(struct seg_port *p, int user, uint64_t now);
 /* Takes a span of @dur ns not before @floor. Returns its end. To be called after seg_port_ask said
  * yes. */
 uint64_t seg_port_take(struct seg_port *p, int user, uint64_t floor, uint64_t dur);
+/* Nobody waits for @user until the port has refused it again: what it asked for took no time, or it
+ * could not use the yes. */
+void seg_port_yield(struct seg_port *p, int user);
 /* @user has nothing to send here now, or cannot for another reason. */
 void seg_port_leave(struct seg_port *p, int user);
 

@@ -254,6 +254,37 @@ START_TEST(lateness_is_made_up_for)
 }
 END_TEST
 
+/*
+ * A user that was refused once and has since sent nothing but empty packets (acknowledgements), or
+ * cannot use the port's yes (its receiver's ring is full), again and again: who is ahead of it
+ * sends on.
+ */
+START_TEST(who_takes_no_time_holds_nobody_up)
+{
+    struct user w[1] = {{.from = T0, .until = UINT64_MAX - 1, .dur = 80 * US, .every = 5 * US}};
+    uint64_t refused = 0, passed = 0;
+
+    users_start(w, 1);
+    for (uint64_t now = T0; now < T0 + 200 * MS; now += 20 * US) {
+        run(w, 1, now);
+        if (seg_port_ask(&port, 1, now) != 0) {
+            refused++;
+        } else if (_i) {
+            seg_port_yield(&port, 1);
+            passed++;
+        } else {
+            seg_port_take(&port, 1, seg_port_floor(&port, 1, now), 0);
+            passed++;
+        }
+    }
+    ck_assert(atomic_load(&port.waiting) & 2);
+    ck_assert_uint_gt(refused, 0);
+    ck_assert_uint_gt(passed, 1000);
+    ck_assert_uint_ge(w[0].used, 199 * MS);
+    bound_check(80 * US);
+}
+END_TEST
+
 static void cases(TCase *t)
 {
     tcase_add_loop_test(t, rate_holds_however_late_users_wake, 0, 20);
@@ -261,6 +292,7 @@ static void cases(TCase *t)
     tcase_add_test(t, absent_user_is_not_waited_for);
     tcase_add_test(t, idle_time_gives_nothing);
     tcase_add_loop_test(t, lateness_is_made_up_for, 0, 3);
+    tcase_add_loop_test(t, who_takes_no_time_holds_nobody_up, 0, 2);
 }
 
 int main(void)

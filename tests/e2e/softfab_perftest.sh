@@ -314,6 +314,7 @@ rates() {
     "$sf" down --name "$name-r" >/dev/null
     "$sf" up --name "$name-s" --hosts 2 --nics 2 --rate 50MB/s --latency 10us --crossrail >/dev/null || fail "up across rails"
     check "a sender that sleeps has its share of a port" shared_port
+    check "two NICs of a process have their share of a port" on "$name-s" 0 "$build/softfab_probe" nics-share
     "$sf" down --name "$name-s" >/dev/null
 }
 

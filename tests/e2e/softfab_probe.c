@@ -300,7 +300,7 @@ static bool check_fatal(void)
     }
     end_close(&me);
     peer_stop(0);
-    return fault("h0:n0 restore") && end_open(&me) && peer_start() && write_ok(9);
+    return fault("h0:n0 restore") && end_open(&me, "fab0") && peer_start() && write_ok(9);
 }
 
 static bool check_call_error(void)
@@ -344,7 +344,7 @@ static bool check_remove(void)
     }
     end_close(&me);
     peer_stop(0);
-    return fault("h0:n0 restore") && end_open(&me) && peer_start() && write_ok(9);
+    return fault("h0:n0 restore") && end_open(&me, "fab0") && peer_start() && write_ok(9);
 }
 
 static bool check_qp_error(void)
@@ -426,7 +426,7 @@ static bool check_peer_killed(void)
     peer_stop(SIGKILL);
     end_close(&me);
     /* The next peer takes the dead one's slot. */
-    return end_open(&me) && peer_start() && stream(200, 4096);
+    return end_open(&me, "fab0") && peer_start() && stream(200, 4096);
 }
 
 static bool check_many_peers_killed(void)
@@ -440,11 +440,47 @@ static bool check_many_peers_killed(void)
         kill(peer_pid, SIGKILL);
         peer_stop(SIGKILL);
         end_close(&me);
-        if (!end_open(&me) || !peer_start()) {
+        if (!end_open(&me, "fab0") || !peer_start()) {
             return false;
         }
     }
     return stream(100, 1u << 16);
+}
+
+/* Both NICs have something to send to one port all the time: neither waits for the other to end. */
+static bool check_nics_share(void)
+{
+    enum { DEEP = 8, ALL = 240 };
+    struct end *ends[2] = {&me, &second};
+    unsigned long long done[2] = {0, 0};
+    uint64_t end = seg_now() + HANG_LIMIT;
+
+    while (done[0] + done[1] < ALL) {
+        for (int i = 0; i < 2; i++) {
+            struct end *e = ends[i];
+            struct ibv_wc wc;
+
+            while (e->posted - e->done < DEEP) {
+                if (!end_post(e, 1, 1u << 16)) {
+                    return false;
+                }
+            }
+            while (ibv_poll_cq(e->cq, 1, &wc) == 1) {
+                if (wc.status != IBV_WC_SUCCESS) {
+                    return because("NIC %d: %s", i, ibv_wc_status_str(wc.status));
+                }
+                e->done++;
+                done[i]++;
+            }
+        }
+        if (seg_now() > end) {
+            return because("%llu and %llu writes of %d", done[0], done[1], ALL);
+        }
+    }
+    snprintf(saw, sizeof(saw), "%llu and %llu writes", done[0], done[1]);
+    return done[0] >= ALL / 4 && done[1] >= ALL / 4
+               ? true
+               : because("one had %llu writes, the other %llu", done[0], done[1]);
 }
 
 /* Time-out code 14 is 67 ms, with 2 retries an error comes after about 200 ms: processes that do
@@ -455,6 +491,7 @@ static const struct check {
     bool (*run)(void);
     uint8_t qp_timeout, qp_retries; /* 0: 14, 2 */
     bool loop;                      /* connected to itself */
+    bool pair;                      /* needs --crossrail and a rate: runs when it is named */
 } checks[] = {
     {"down-up", check_down_up},
     {"down-event-time", check_down_event_time},
@@ -485,6 +522,7 @@ static const struct check {
     {"gid-change", check_gid_change},
     {"peer-killed", check_peer_killed},
     {"many-peers-killed", check_many_peers_killed},
+    {"nics-share", check_nics_share, 16, .pair = true},
 };
 
 static bool check_run(const struct check *c)
@@ -492,10 +530,12 @@ static bool check_run(const struct check *c)
     saw[0] = reason[0] = '\0';
     qp_timeout = c->qp_timeout != 0 ? c->qp_timeout : 14;
     qp_retries = c->qp_retries != 0 ? c->qp_retries : 2;
-    bool ok = fault("*:* restore") && end_open(&me) && (c->loop ? loop_start() : peer_start()) &&
+    bool ok = fault("*:* restore") && end_open(&me, "fab0") &&
+              (!c->pair || end_open(&second, "fab1")) && (c->loop ? loop_start() : peer_start()) &&
               write_ok(1) && c->run();
     fault("*:* restore");
     peer_stop(SIGKILL);
+    end_close(&second);
     end_close(&me);
     if (ok) {
         printf("ok %s%s%s%s\n", c->name, *saw != '\0' ? " (" : "", saw, *saw != '\0' ? ")" : "");
@@ -506,14 +546,14 @@ static bool check_run(const struct check *c)
     return ok;
 }
 
-static bool wanted(const char *name, int argc, char **argv)
+static bool wanted(const struct check *c, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], name) == 0) {
+        if (strcmp(argv[i], c->name) == 0) {
             return true;
         }
     }
-    return argc == 1;
+    return argc == 1 && !c->pair;
 }
 
 int main(int argc, char **argv)
@@ -527,7 +567,7 @@ int main(int argc, char **argv)
         return 2;
     }
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
-        if (wanted(checks[i].name, argc, argv)) {
+        if (wanted(&checks[i], argc, argv)) {
             failed += !check_run(&checks[i]);
             run++;
         }

@@ -32,6 +32,8 @@ struct end {
 
 extern struct seg_map probe_map; /* the fabric, to break it */
 extern struct end me;
+extern struct end
+    second; /* open: another NIC of this process, also connected to fab0 of the peer */
 extern pid_t peer_pid;
 extern uint8_t qp_timeout,
     qp_retries;          /* of the queue pairs made next; the time is 4.096 us x 2^qp_timeout */
@@ -44,7 +46,7 @@ extern char reason[512]; /* why it failed */
 bool because(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* NULL with errno, ENODEV when it is not in the list. */
 struct ibv_context *device_open(const char *name);
-bool end_open(struct end *e);
+bool end_open(struct end *e, const char *nic);
 void end_close(struct end *e);
 /* Starts a peer on host 1 and connects me to it; stops it, by signal @sig if not 0. */
 bool peer_start(void);
@@ -54,7 +56,8 @@ bool loop_start(void);
 /* The first word of the peer's buffer. */
 uint64_t peer_word(void);
 bool fault(const char *text);
-/* Writes @value into the peer's first word, as the head of @len bytes. */
+/* Writes @value into the first word of the peer's buffer, as the head of @len bytes; post: mine. */
+bool end_post(struct end *e, uint64_t value, uint32_t len);
 bool post(uint64_t value, uint32_t len);
 /* The next completion within @limit ns: its status, or -1: none came, -2: the device is gone. */
 int completion(uint64_t limit);

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 struct seg_map probe_map;
-struct end me;
+struct end me, second;
 pid_t peer_pid;
 uint8_t qp_timeout, qp_retries;
 char saw[256], reason[512];
@@ -51,11 +51,11 @@ struct ibv_context *device_open(const char *name)
     return ctx;
 }
 
-bool end_open(struct end *e)
+bool end_open(struct end *e, const char *nic)
 {
-    *e = (struct end){.ctx = device_open("fab0")};
+    *e = (struct end){.ctx = device_open(nic)};
     if (e->ctx == NULL) {
-        return because("open fab0: %s", strerror(errno));
+        return because("open %s: %s", nic, strerror(errno));
     }
     e->pd = ibv_alloc_pd(e->ctx);
     e->cq = ibv_create_cq(e->ctx, 1024, NULL, NULL, 0);
@@ -151,11 +151,12 @@ void end_close(struct end *e)
  */
 static void peer_main(int sock)
 {
-    struct end e;
+    struct end e, e2 = {0};
     char c = 'r';
 
     setenv(SEG_ENV_HOST, "1", 1);
-    if (!end_open(&e) || !end_exchange(&e, sock)) {
+    if (!end_open(&e, "fab0") || !end_exchange(&e, sock) ||
+        (second.ctx != NULL && (!end_open(&e2, "fab0") || !end_exchange(&e2, sock)))) {
         fprintf(stderr, "peer: %s\n", reason);
         _exit(1);
     }
@@ -168,6 +169,7 @@ static void peer_main(int sock)
             break;
         }
     }
+    end_close(&e2);
     end_close(&e);
     _exit(0);
 }
@@ -187,7 +189,8 @@ bool peer_start(void)
     }
     close(s[1]);
     peer_sock = s[0];
-    if (!end_exchange(&me, peer_sock)) {
+    if (!end_exchange(&me, peer_sock) ||
+        (second.ctx != NULL && !end_exchange(&second, peer_sock))) {
         return false;
     }
     return read(peer_sock, &c, 1) == 1 ? true : because("the peer did not connect");
@@ -238,18 +241,22 @@ bool fault(const char *text)
     return seg_fault_apply(&probe_map, &f, reason, sizeof(reason)) == 0;
 }
 
-/* Writes @value into the peer's first word, as the head of @len bytes. */
+bool end_post(struct end *e, uint64_t value, uint32_t len)
+{
+    struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)e->buf, .length = len, .lkey = e->mr->lkey};
+    struct ibv_send_wr *bad,
+        wr = {.wr_id = ++e->posted, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
+
+    memcpy(e->buf, &value, sizeof(value));
+    wr.wr.rdma.remote_addr = e->peer.addr;
+    wr.wr.rdma.rkey = e->peer.rkey;
+    int rc = ibv_post_send(e->qp, &wr, &bad);
+    return rc == 0 ? true : because("post_send: %s", strerror(rc));
+}
+
 bool post(uint64_t value, uint32_t len)
 {
-    struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)me.buf, .length = len, .lkey = me.mr->lkey};
-    struct ibv_send_wr *bad,
-        wr = {.wr_id = ++me.posted, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
-
-    memcpy(me.buf, &value, sizeof(value));
-    wr.wr.rdma.remote_addr = me.peer.addr;
-    wr.wr.rdma.rkey = me.peer.rkey;
-    int rc = ibv_post_send(me.qp, &wr, &bad);
-    return rc == 0 ? true : because("post_send: %s", strerror(rc));
+    return end_post(&me, value, len);
 }
 
 /* The next completion within @limit: its status, or -1: none came, -2: the device is gone. */

@@ -88,6 +88,7 @@ struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic,
     }
     struct seg_rec *rec = seg_ring_reserve(&e->map, slot, (uint32_t)sizeof(struct fab_hdr) + len);
     if (rec == NULL && errno == EAGAIN && !receiver_lost(e, n, slot)) {
+        seg_port_yield(&seg_nic_at(e->map.seg, dst->host, dst->nic)->rx, e->map.slot);
         return NULL;
     }
     if (rec == NULL && errno == ENOSPC && !e->told_full) {
@@ -284,11 +285,24 @@ static void nic_tx(struct shm_engine *e, struct shm_nic *n)
     }
 }
 
+/*
+ * A receiver's port knows processes, not their NICs: of several that wait for one, who is looked at
+ * first gets the room that there is. So the first one is drawn, and the direction: a fixed order
+ * lets the last one wait for as long as the others have something to send.
+ */
 void shm_tx_run(struct shm_engine *e)
 {
-    for (int i = 0; i < e->map.seg->head.desc.nics; i++) {
-        if (fab_nic_tx_pending(&e->nic[i].nic) || e->nic[i].waiting) {
-            nic_tx(e, &e->nic[i]);
+    int nics = e->map.seg->head.desc.nics, first = 0, step = 1;
+
+    if (nics > 1) {
+        uint64_t drawn = fab_rng_next(&e->rng);
+        first = (int)((drawn >> 1) % (uint64_t)nics);
+        step = drawn & 1 ? 1 : nics - 1;
+    }
+    for (int k = 0; k < nics; k++) {
+        struct shm_nic *n = &e->nic[(first + k * step) % nics];
+        if (fab_nic_tx_pending(&n->nic) || n->waiting) {
+            nic_tx(e, n);
         }
     }
 }

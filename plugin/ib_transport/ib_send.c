@@ -249,6 +249,8 @@ static __attribute__((noinline)) struct ib_smsg *start_apart(struct ib_send *tx,
 {
     if (m->size >= tx->size.whole) {
         stripe(tx, m);
+    } else {
+        m->part[0].inc = 0; /* the slot's last message may have gone by an incarnation that lives */
     }
     if (tx->pending & IB_SEND_UNPOSTED) {
         ib_send_post_pending(tx);

@@ -88,9 +88,41 @@ START_TEST(a_flush_before_the_fence_makes_no_path_idle)
 }
 END_TEST
 
+/*
+ * A message that found no room and was never posted lies in the slot of one that went by this
+ * incarnation. The incarnation ends with flushes that the library made up: no NIC can read the
+ * buffer of the new message, which is done as soon as it has arrived.
+ */
+START_TEST(what_was_never_posted_is_held_for_no_fence)
+{
+    struct ib_path *p;
+    struct ib_send *tx;
+    struct ib_smsg *m;
+    int used;
+
+    start(2, (const char *[]){NULL});
+    messages(R2_LEDGER_WINDOW, 64);
+    tx = comm(0)->tx;
+    p = &comm(0)->conn.path[0];
+    used = p->sq.used;
+    p->sq.used = p->cap.sq_depth;
+    recv_burst(1, 64);
+    send_post(0);
+    m = &tx->msg[(posted - 1) % R2_LEDGER_WINDOW];
+    ck_assert_int_eq(m->unposted, 1);
+    ck_assert_int_eq(m->part[0].path, 0);
+    ib_send_incarnation_closed(tx, 0, p->inc, IB_SEND_CLOSE_FLUSHED);
+    ck_assert_int_eq(m->soft, 0);
+    p->sq.used = used;
+    finish(1, RIG_S);
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, a_device_hangs_behind_a_flush, 0, 2);
+    tcase_add_test(t, what_was_never_posted_is_held_for_no_fence);
     tcase_add_loop_test(t, a_flush_before_the_fence_makes_no_path_idle, 0, 2);
 }
 

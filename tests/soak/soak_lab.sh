@@ -74,7 +74,8 @@ break_draw() {
     case $w$hosts$mend in pair*3* | *heal*) ;; *) least=1 ;; esac
 }
 
-# quiet_draw TIME: what no path may go down for. The channel is the job's own as well: it comes back. What holds rxe's device open keeps it.
+# quiet_draw TIME: what no path may go down for. The channel is the job's own as well: it comes back. What holds rxe's device open keeps it. $lossy: where
+# packets are lost or overtake each other (rxe drops what comes out of order), so that the last one of a path may be, whose next incarnation is right then
 quiet_draw() {
     draw "$hosts"
     at=h$r
@@ -83,27 +84,34 @@ quiet_draw() {
         "rdmadel $at:n$r" "oobcut $at" "oobcut $at" "freeze $at"
     faults="$faults$1:$w"
     case $w in
+    loss*h* | corrupt*h* | netem*) lossy="$lossy $(echo "$w" | grep -o 'h[0-9]*:n[0-9]*')" ;;
     freeze*) faults="$faults; +0.5s:thaw $at" ;;
     oobcut*) faults="$faults; +1s:oobheal $at" ;;
     esac
 }
 
-# false_downs: incarnations of paths that went down although neither NIC was in $hurt, nor what is between
-false_downs() {
+# downs_judged: incarnations of paths that went down although neither NIC was in $hurt, nor what is between: false ones; and those that did for a lost last
+# packet where one of the two is in $lossy, at either end
+downs_judged() {
     for f in "$run".r?; do
         sed -n "s/.*NET\/R2 : [sr]e[nc][dv] [0-9]* [^ ]* [-<][->] \([^ ]*\) path .* life [0-9]* UP -> DOWN: \(.*\)/h${f##*.r} \1 \2/p" "$f"
-    done | awk -v hurt="$hurt" '
-        BEGIN { n = split(hurt, list, " "); for (i = 1; i <= n; i++) done[list[i]] = 1 }
+    done | awk -v hurt="$hurt" -v lossy="$lossy" '
+        BEGIN { n = split(hurt, list, " "); for (i = 1; i <= n; i++) done[list[i]] = 1
+                n = split(lossy, list, " "); for (i = 1; i <= n; i++) loses[list[i]] = 1 }
         /closing/ { next }
         { nic = match($0, /rxe[0-9]+/) ? substr($0, RSTART + 3, RLENGTH - 3) : "?"
           here = $1 ":n" nic; there = $2 ":n" nic
-          if (!(here in done || there in done || (here "-" there) in done || (there "-" here) in done || ("rail" nic) in done)) wrong++ }
-        END { print wrong + 0 }'
+          if (here in done || there in done || (here "-" there) in done || (there "-" here) in done || ("rail" nic) in done) next
+          if (!(here in loses || there in loses)) wrong++
+          else if (/last packet lost/) tails++
+          else if (/announced by peer/) heard++
+          else wrong++ }
+        END { print wrong + (heard > tails ? heard - tails : 0), tails + heard }'
 }
 
 # schedule SEED: draws, runs, judges
 schedule() {
-    state=$((($1 + 1) * 2654435761)) faults= used= hurt=
+    state=$((($1 + 1) * 2654435761)) faults= used= hurt= lossy=
     draw 7
     draw 4
     safe=$r
@@ -139,7 +147,10 @@ schedule() {
     # shellcheck disable=SC2086
     perf $hosts "$retry" "$faults" "$op" $BASE -b "$size" -e "$size" --duration 4s --after 3s
     label="seed $1, $kind, $op $size on $hosts hosts, retry $retry: $faults"
-    wrong=$(false_downs)
+    # shellcheck disable=SC2046
+    set -- "$1" $(downs_judged)
+    wrong=$2
+    [ "$kind" = quiet ] && most=$3
     false_ones=$((false_ones + wrong))
     if [ "$wrong" = 0 ]; then
         right "$label" $least $most

@@ -2,6 +2,8 @@
  * show, has the code of what broke (R2-...). */
 #include "tests/unit/failback_rig.h"
 
+#include <stdbool.h>
+
 #include "plugin/base/r2_log.h"
 #include "plugin/probe/diagnosis/r2_verdict.h"
 
@@ -67,9 +69,25 @@ static void end_with(const char *fault, const char *code, const char *const *opt
     has_code(!first, code);
 }
 
+static bool names_a_part(int s)
+{
+    const char *found = strstr(rig->last_warn[s], ". Found: ");
+
+    return found && strstr(found, "fab");
+}
+
+/* What was found stands until the end, which comes GIVE_UP later or more: one end at least says
+ * which part it is, and not its kind alone. */
+static void a_part_is_named(void)
+{
+    ck_assert_msg(names_a_part(0) || names_a_part(1), "no part in '%s' nor '%s'", rig->last_warn[0],
+                  rig->last_warn[1]);
+}
+
 START_TEST(every_ending_has_its_code)
 {
     end_with(endings[_i].fault, endings[_i].code, (const char *[]){NULL}, 300 * RIG_S);
+    a_part_is_named();
 }
 END_TEST
 
@@ -77,6 +95,7 @@ START_TEST(also_where_it_is_soon)
 {
     end_with(endings[_i].fault, endings[_i].code, (const char *[]){"NCCL_R2_GIVE_UP=1500", NULL},
              100 * RIG_S);
+    a_part_is_named();
 }
 END_TEST
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/r2_log.h"
+#include "base/r2_pages.h"
 #include "core/r2_inst.h"
 #include "probe/probe_qp.h"
 
@@ -15,7 +16,7 @@
     64 /* ordinals of a process; behind them one place for memory whose GPU is not known */
 #define POLL_NS 20000 /* between two checks of a completion queue */
 #define HOST_LEN                                                                                   \
-    4096        /* of its own page: registered memory is kept from forked children, page by page */
+    4096 /* in pages of its own: registered memory is kept from forked children, page by page */
 #define BACK 64 /* where in it what is read comes to */
 #define MARK sizeof(uint64_t)
 #define PLACE                                                                                      \
@@ -140,18 +141,17 @@ static void test_end(struct r2_reach *r, int nic)
     /* what cannot be taken away may still be written: then it is never freed */
     if (t->host_mr == NULL || ib_verbs_err(v->dereg_mr(t->host_mr)) == 0 ||
         ib_nic_is_gone(&r->inst->nics, nic)) {
-        free(t->host);
+        r2_pages_put(t->host, HOST_LEN);
     }
     memset(t, 0, sizeof(*t));
 }
 
 static int host_make(struct r2_reach *r, int nic, struct test *t)
 {
-    if (posix_memalign(&t->host, HOST_LEN, HOST_LEN) != 0) {
-        t->host = NULL;
+    t->host = r2_pages_get(HOST_LEN);
+    if (t->host == NULL) {
         return ENOMEM;
     }
-    memset(t->host, 0, HOST_LEN);
     memcpy(t->host, &t->mark, MARK);
     errno = 0;
     t->host_mr = r->inst->nics.v->reg_mr(r->inst->nics.nic[nic].pd, t->host, HOST_LEN,

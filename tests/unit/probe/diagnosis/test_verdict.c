@@ -4,6 +4,7 @@
 #include "plugin/probe/diagnosis/r2_verdict.h"
 #include "probe/probe_verdict.h"
 #include "probe/diagnosis/r2_locate.h"
+#include "probe/diagnosis/r2_locate_probe.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_verdict_evidence.h"
 #include "tests/unit/suite.h"
@@ -239,6 +240,47 @@ START_TEST(a_pair_whose_host_stood_still)
 }
 END_TEST
 
+/*
+ * A process that is stopped with its two NICs, seen from a host that third ones answer: the one
+ * other pair is silent, too. If it was alive when this one was, both have one cause, and that is
+ * the process; if it has said nothing for longer, it may have been broken before, and nobody knows.
+ */
+START_TEST(one_other_pair_that_is_silent_too)
+{
+    const int before = _i;
+    struct r2_inst *inst;
+    struct r2_pair *pair;
+    struct r2_case k = {0};
+
+    begin(NULL);
+    messages(4, 100);
+    inst = rig->side[0].inst;
+    k.peer = rig->side[0].comm->peer;
+    pair = r2_pair_find(inst, k.peer, 0, 0);
+    ck_assert_uint_gt(pair->probe.answers, 0);
+    ck_assert_uint_gt(r2_pair_find(inst, k.peer, 1, 1)->probe.answers, 0);
+    pair->probe.last_ok = inst->watch.clock + (before ? 2 * RIG_S : 0);
+    k.probes.direct =
+        (struct r2_case_probe){.peer = k.peer, .outcome = PROBE_NA, .ended = 1, .alone = 1};
+    k.probes.more[k.probes.n_more++] = (struct r2_case_probe){
+        .peer = k.peer, .nic = 1, .peer_nic = 1, .outcome = PROBE_TIMEOUT, .ended = 1};
+    for (int i = 0; i < R2_CASE_AUX; i++) { /* third hosts */
+        k.probes.aux[k.probes.n_aux] = (struct r2_case_probe){.outcome = PROBE_OK, .ended = 1};
+        snprintf(k.probes.aux[k.probes.n_aux++].host, FO_HOST_NAME, "third%d", i);
+    }
+    k.facts.peer = PROBE_TIMEOUT;
+    k.facts.local.port = PROBE_PORT_UP;
+    k.facts.local.loop = PROBE_OK;
+    r2_locate_peer_silent(inst, &k);
+    ck_assert_uint_eq(k.facts.direct, PROBE_TIMEOUT);
+    ck_assert_uint_eq(k.facts.others, PROBE_TIMEOUT);
+    ck_assert_int_eq(k.facts.others_n >= PROBE_SEVERAL, !before);
+    ck_assert_int_eq(probe_verdict(&k.facts).blame,
+                     before ? PROBE_BLAME_UNKNOWN : PROBE_BLAME_PEER);
+    end();
+}
+END_TEST
+
 /* What is found of its parts is said all the same. */
 START_TEST(a_cable_whose_host_stood_still)
 {
@@ -431,6 +473,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, a_peer, 0, 3);
     tcase_add_loop_test(t, a_peer_that_speaks_again, 0, 2);
     tcase_add_loop_test(t, a_pair_whose_host_stood_still, 0, 4);
+    tcase_add_loop_test(t, one_other_pair_that_is_silent_too, 0, 2);
     tcase_add_test(t, a_cable_whose_host_stood_still);
     tcase_add_loop_test(t, stalls, 0, 3);
     tcase_add_test(t, evidence_names_all_who_were_asked);

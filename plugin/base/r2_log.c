@@ -175,6 +175,9 @@ static const char *const many_text[R2_LOG_KINDS] = {
     [R2_LOG_BACK] = "%lu more paths are up again",
     [R2_LOG_ENDS] = "%lu more connections end",
     [R2_LOG_KEPT] = "%lu more queue pairs cannot be destroyed",
+    [R2_LOG_NO_PROBE] = "%lu more NIC pairs have no probe",
+    [R2_LOG_CHANNEL_LOST] = "%lu more out-of-band channels lost",
+    [R2_LOG_INBAND] = "to %lu more peers control messages go over NICs as well",
 };
 
 static uint64_t now_ns(void)

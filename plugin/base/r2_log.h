@@ -31,10 +31,10 @@ void r2_log_write(enum r2_log_level level, const char *file, int line, const cha
     __attribute__((format(printf, 4, 5)));
 
 /*
- * Lines of which each of many connections has one when something happens to all of them. The first
- * R2_LOG_FIRST of a kind are queued as ever; the rest is counted, and one line at INFO says how
- * many there were once none of the kind came for R2_LOG_QUIET_NS of real time: then it begins anew.
- * At level TRACE all are queued.
+ * Lines of which each of many connections has one when something happens to all of them, or each of
+ * many peers. The first R2_LOG_FIRST of a kind are queued as ever; the rest is counted, and one
+ * line at INFO says how many there were once none of the kind came for R2_LOG_QUIET_NS of real
+ * time: then it begins anew. At level TRACE all are queued.
  */
 enum r2_log_kind {
     R2_LOG_CONNECTED, /* a connection stands */
@@ -44,6 +44,9 @@ enum r2_log_kind {
     R2_LOG_BACK, /* the next incarnation is up */
     R2_LOG_ENDS, /* a connection ended with an error */
     R2_LOG_KEPT, /* a queue pair could not be destroyed */
+    R2_LOG_NO_PROBE,
+    R2_LOG_CHANNEL_LOST,
+    R2_LOG_INBAND, /* control messages go over NICs as well */
     R2_LOG_KINDS
 };
 #define R2_LOG_FIRST    16

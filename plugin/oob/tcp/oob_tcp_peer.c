@@ -157,7 +157,7 @@ void oob_peer_lost(struct tcp_peer *p, struct tcp_chan *c, int refused)
         return;
     }
     if (c != NULL && c->id != 0 && c->id == p->last_id) {
-        R2_INFO("out-of-band channel to %s lost", p->str);
+        R2_INFO_MANY(R2_LOG_CHANNEL_LOST, "out-of-band channel to %s lost", p->str);
     }
     if (p->refs > 0) {
         redial_schedule(p);

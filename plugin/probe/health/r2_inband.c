@@ -391,9 +391,11 @@ static void log_once(struct r2_inst *inst, struct r2_peer *peer, int pairs, uint
     if (!peer->channel.inband_logged &&
         (peer->channel.lost || r2_elapsed(now, peer->channel.owed_since) >= LOG_AFTER_NS)) {
         peer->channel.inband_logged = 1;
-        R2_INFO("the out-of-band channel to %s %s: control messages go over %d NIC pairs as well",
-                inst->oob->ops->peer_str(peer->oob),
-                peer->channel.lost ? "is lost" : "does not answer", pairs);
+        R2_INFO_MANY(
+            R2_LOG_INBAND,
+            "the out-of-band channel to %s %s: control messages go over %d NIC pairs as well",
+            inst->oob->ops->peer_str(peer->oob), peer->channel.lost ? "is lost" : "does not answer",
+            pairs);
     }
 }
 

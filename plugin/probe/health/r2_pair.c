@@ -189,10 +189,10 @@ static void pair_done(struct ib_job *job)
         return;
     }
     if (pair->build.rc != 0) {
-        R2_INFO("NIC pair %s - %u of %s has no probe: %s while %s",
-                pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
-                pair->peer ? pair->inst->oob->ops->peer_str(pair->peer->oob) : "?",
-                strerror(pair->build.rc), state_names[pair->build.state]);
+        R2_INFO_MANY(R2_LOG_NO_PROBE, "NIC pair %s - %u of %s has no probe: %s while %s",
+                     pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
+                     pair->peer ? pair->inst->oob->ops->peer_str(pair->peer->oob) : "?",
+                     strerror(pair->build.rc), state_names[pair->build.state]);
         r2_pair_move(pair, R2_PAIR_BROKEN);
     } else {
         r2_pair_move(pair, pair->build.state == R2_PAIR_BUILD ? R2_PAIR_OPEN : R2_PAIR_JOINED);

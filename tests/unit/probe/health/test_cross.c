@@ -3,6 +3,8 @@
  * and no time-out is counted. */
 #include "tests/unit/watch_rig.h"
 
+#include <stdlib.h>
+
 #include "plugin/probe/health/r2_cross.h"
 #include "plugin/base/r2_log.h"
 #include "plugin/probe/health/r2_watch.h"
@@ -142,6 +144,50 @@ START_TEST(rails_apart_cost_one_question)
 }
 END_TEST
 
+#define RAILS 8
+
+static unsigned no_probe, left_out;
+
+static void note_no_probe(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    no_probe += strstr(msg, " has no probe: ") != NULL;
+    if (strstr(msg, " more NIC pairs have no probe")) {
+        left_out += (unsigned)strtoul(strstr(msg, " : ") + 3, NULL, 10);
+    }
+}
+
+/* Each peer of a job has such a pair where rails do not reach each other: the first are named, the
+ * others counted. */
+START_TEST(pairs_without_a_probe_are_counted)
+{
+    unsigned asked = 0;
+
+    nics = RAILS;
+    join(0);
+    r2_log_flush();
+    no_probe = left_out = 0;
+    r2_log_sink_set(note_no_probe);
+    for (int i = 0; i < RAILS; i++) {
+        for (int j = 0; j < RAILS; j++) {
+            struct r2_comm *c = rig->side[0].comm;
+
+            if (i != j && r2_pair_find(c->inst, c->peer, i, j) == NULL) {
+                rig_enter(&rig->side[0]);
+                r2_pair_meet(c->inst, c->peer, i, j, 1);
+                asked++;
+            }
+        }
+    }
+    rig_run(rig, RIG_S);
+    r2_log_many_over();
+    r2_log_flush();
+    ck_assert_uint_gt(asked, 2 * R2_LOG_FIRST);
+    ck_assert_uint_le(no_probe, R2_LOG_FIRST);
+    ck_assert_uint_ge(no_probe + left_out, asked);
+    stop();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cross pairs");
@@ -153,6 +199,7 @@ int main(void)
     tcase_add_checked_fixture(t, NULL, teardown);
     tcase_add_loop_test(t, the_end_of_a_silent_cable_is_named, 0, 3 * CABLES);
     tcase_add_test(t, rails_apart_cost_one_question);
+    tcase_add_test(t, pairs_without_a_probe_are_counted);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

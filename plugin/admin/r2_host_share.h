@@ -1,7 +1,7 @@
 /*
- * What processes of this host announce to each other about its NICs (docs/control.md): says on the
- * host registry what this one found out, acts on what others did. Service thread; nothing blocks.
- * Without a host registry all of it does nothing.
+ * What processes of this host announce to each other about its NICs (docs/control.md): writes into
+ * the host registry what this one found out, acts on what others did. Service thread; nothing
+ * blocks. Without a host registry all of it does nothing.
  */
 #ifndef R2_HOST_SHARE_H
 #define R2_HOST_SHARE_H
@@ -18,7 +18,8 @@ void r2_host_share_close(struct r2_inst *inst);
 
 /* Somebody rang. */
 void r2_host_share_rung(struct r2_inst *inst);
-/* Hears what is new, if somebody rang or @look; writes the rows that have changed. */
+/* Reads what is new, if somebody rang or @tick (the ports are checked in this turn); writes the
+ * rows that have changed. */
 void r2_host_share_step(struct r2_inst *inst, uint64_t now, int tick);
 
 /* What this process finds out, for the host registry: our NIC is down or up; a pair does not

@@ -61,7 +61,7 @@ void r2_balance_comm(struct r2_comm *c);
  */
 void r2_balance_comm_gone(struct r2_comm *c);
 
-/* R, gate held: says RATES. S, gate held: takes them up. */
+/* R, gate held: sends RATES. S, gate held: takes them. */
 void r2_balance_send(struct r2_comm *c);
 void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
 
@@ -69,7 +69,7 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
  * Inputs of who measures; gate not held. measured: Mb/s that the NIC pair of path @p was seen to
  * carry for @c and all other connections of this process over it, when they had all that they
  * wanted; @nic_mbps: that its NIC here was seen to carry of all its pairs. 0: not known any more.
- * To be said alike of all of them. It counts from the next r2_balance_step() on, while the plan has
+ * To be set alike for all of them. It counts from the next r2_balance_step() on, while the plan has
  * more than one NIC pair. wide: the plan of @c takes in all usable paths though its primary is up,
  * or the primary alone again; at once. Nothing happens for a connection that receives, is not set
  * up, or has no such path.
@@ -83,8 +83,8 @@ void r2_balance_wide(struct r2_comm *c, int on);
  * is known. */
 uint32_t r2_balance_limit(const struct r2_comm *c, int p);
 
-/* Divides where something has changed. @look: the ports are checked. Returns the next time,
- * UINT64_MAX for none. */
+/* Divides where something has changed. @tick: the ports are checked in this turn. Returns the next
+ * time, UINT64_MAX for none. */
 uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int tick);
 
 #endif

@@ -12,8 +12,8 @@
 #include <time.h>
 
 /*
- * @asked (NCCL_R2_RUN_DIR), or, when that is empty, the first usual directory that this process can
- * write. NULL with the reason in @why. Looks at the file system.
+ * @wanted (NCCL_R2_RUN_DIR), or, when that is empty, the first usual directory that this process
+ * can write. NULL with the reason in @why. Looks at the file system.
  */
 const char *r2_rundir_find(const char *wanted, char *why, size_t why_len);
 

@@ -51,9 +51,9 @@ struct r2_relay *r2_relay_open(struct r2_inst *inst, const struct topo *t,
 void r2_relay_close(struct r2_relay *relay);
 
 /*
- * S: NCCL registers [@addr, ...) of @type, as @mr, for @c: which of @nics, a bit for each NIC of
- * it, are reached through staging memory, which is made where it is missing. Any of NCCL's threads,
- * no gate held; may block in drivers.
+ * S: NCCL registers the memory at @addr, as @mr, for @c: finds out which of @nics, a bit for each
+ * NIC of it, are reached through staging memory, which is made where it is missing. Any of NCCL's
+ * threads, no gate held; may block in drivers.
  */
 void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr, uint64_t nics);
 

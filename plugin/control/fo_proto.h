@@ -12,14 +12,14 @@
  * pair number, u32 PSN, u32 NIC generation, u64 ring address, u32 ring key, u8 link layer, u8 MTU,
  * u16 LID, 16 bytes GID, u32 ECE vendor, u32 ECE options (both 0: none; the numbers are the
  * provider's, which refuses what it does not know), u8 way (ib_way.h; in REP and OPEN the one that
- * both ends take; 0 in PROBE).
+ * both ends take, in PROBE the one that the sender wants for its first queue pair).
  *
  * The version is that of all records together, and of the handle (r2_connect.c): +1 with every
  * change of a record that a process without it cannot read, or would read wrongly. 2: REQ has the
  * traffic class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have
  * ECE; DOWN and SETTLED have the parts that the incarnation may still bring; the ring has words for
- * lone acknowledgements (ib_wire.h). 5: addresses have a way, PROBE its second queue pair.
- * Processes of different versions do not connect.
+ * lone acknowledgements (ib_wire.h). 5: addresses have a way, PROBE its second queue pair. 6: PROBE
+ * has the ways that its sender wants. Processes of different versions do not connect.
  */
 #ifndef FO_PROTO_H
 #define FO_PROTO_H
@@ -44,37 +44,37 @@
 #define FO_HOST_NAME 40
 
 enum fo_type {
-    FO_MSG_REQ = 1,  /* S: I want a connection to this listener; my NICs */
-    FO_MSG_REP,      /* R: its paths, my queue pairs */
-    FO_MSG_CONF,     /* S: my queue pairs and rings */
-    FO_MSG_READY,    /* R: paths that stand */
+    FO_MSG_REQ = 1,  /* S: a connection to this listener is requested; S's NICs */
+    FO_MSG_REP,      /* R: its paths, R's queue pairs */
+    FO_MSG_CONF,     /* S: its queue pairs and rings */
+    FO_MSG_READY,    /* R: paths that are up */
     FO_MSG_REFUSE,   /* either: set-up ends, with a reason */
     FO_MSG_NIC_DOWN, /* a NIC was given up */
     FO_MSG_NIC_DOWN_OK,
     FO_MSG_DOWN,    /* an incarnation is over */
     FO_MSG_FENCED,  /* R: ledger of a closed incarnation */
-    FO_MSG_SETTLED, /* S: taken up */
+    FO_MSG_SETTLED, /* S: FENCED is applied */
     FO_MSG_BYE,     /* closed; R: final ledger */
     FO_MSG_BYE_OK,
     FO_MSG_GONE,    /* no such connection here */
-    FO_MSG_PROBE,   /* my end of the probe queue pair between two NICs */
-    FO_MSG_OPEN,    /* R: a new incarnation of a path begins, here is my queue pair */
-    FO_MSG_OPEN_OK, /* S: here is mine */
-    FO_MSG_OPEN_UP, /* R: you may post */
-    FO_MSG_SUSPECT, /* S: your NIC acknowledged these parts on this path long ago and you have not:
-                       look */
-    FO_MSG_DRAIN,   /* exactly these of my NICs are to be free of work */
+    FO_MSG_PROBE,   /* this end of the probe queue pair between two NICs */
+    FO_MSG_OPEN,    /* R: a new incarnation of a path begins; its queue pair */
+    FO_MSG_OPEN_OK, /* S: its queue pair for that */
+    FO_MSG_OPEN_UP, /* R: S may post */
+    FO_MSG_SUSPECT, /* S: R's NIC acknowledged these parts on this path long ago, and R has not: a
+                       delivery query */
+    FO_MSG_DRAIN,   /* exactly these NICs of the sender's process are to be free of work */
     FO_MSG_DRAIN_OK,
-    FO_MSG_WANT,   /* S: I wait for the CTS of this seq, and nothing comes */
-    FO_MSG_REPORT, /* what I know of a NIC, a path or a process of the job */
+    FO_MSG_WANT,   /* S: the CTS of this seq does not come: a CTS request */
+    FO_MSG_REPORT, /* a health report on a NIC, a path or a process of the job */
     FO_MSG_REPORT_OK,
-    FO_MSG_LOCATE,   /* what I found out about my end of a NIC pair */
-    FO_MSG_LOAD,     /* what moves over my NIC, or: tell me of yours */
+    FO_MSG_LOCATE,   /* facts about this end of a NIC pair */
+    FO_MSG_LOAD,     /* what moves over a NIC, or a request for that of the other */
     FO_MSG_FAILBACK, /* an administrator here lets this incarnation, when it is over, be followed by
                         another */
     FO_MSG_FAILBACK_OK,
     FO_MSG_RATES, /* R: what its end of each path can carry */
-    FO_MSG_HANG,  /* whom I wait for in the end; or: who is that for you */
+    FO_MSG_HANG,  /* who holds this process up in the end; or a request for that */
     FO_MSG_WAY,   /* the fabric swallows what takes this way between two NICs */
     FO_MSG_END,   /* one behind the last */
 };
@@ -142,11 +142,13 @@ struct fo_nic_down {
 };
 
 #define FO_FLAG_WANTED 1  /* DOWN: S has parts there that no acknowledgement covers; not read */
-#define FO_FLAG_FENCED 2  /* DOWN: my fence has ended; not read */
-#define FO_FLAG_SOFT   4  /* my fence is soft */
+#define FO_FLAG_FENCED 2  /* DOWN: the sender's fence has ended; not read */
+#define FO_FLAG_SOFT   4  /* the sender's fence is soft */
 #define FO_FLAG_ABORT  8  /* BYE: requests were outstanding */
 #define FO_FLAG_RECV   16 /* BYE: from the receiver */
-#define FO_FLAG_HEARD  32 /* DOWN: your FENCED is here and waits for my fence: no answer */
+#define FO_FLAG_HEARD                                                                              \
+    32 /* DOWN: FENCED has come, and waits for S's fence: not to be sent again                     \
+        */
 
 /*
  * DOWN, 26 bytes and 2 for each seq of @live; SETTLED, 24 and the same. On the wire @live is u16 n,
@@ -181,22 +183,22 @@ struct fo_bye_ok {
 };
 
 #define FO_PROBE_REQUEST                                                                           \
-    1 /* answer: I do not know yet that you are connected to this incarnation, or whether your end \
-         is in order */
-#define FO_PROBE_BACK   2 /* my NIC has come back */
-#define FO_PROBE_SILENT 8 /* with LOST: I gave it up because yours did not answer */
+    1 /* to be answered: not known here whether the other end is connected to this incarnation,    \
+         and in order */
+#define FO_PROBE_BACK   2 /* the sender's NIC has come back */
+#define FO_PROBE_SILENT 8 /* with LOST: given up because the other end did not answer */
 #define FO_PROBE_WORKS                                                                             \
-    16 /* a question of mine over this pair has been answered since you said ASK */
+    16 /* a probe of the sender's over this pair was answered since REQUEST came */
 #define FO_PROBE_LOST                                                                              \
     4 /* nothing here is connected to your incarnation @for_inc any more; no address */
 
 struct fo_probe {
     uint8_t nic, peer_nic; /* of who sends it; of who is addressed */
     uint8_t flags;
-    uint32_t inc;     /* incarnation of my queue pair, never 0 */
-    uint32_t for_inc; /* of yours that mine is connected to, 0: none yet */
+    uint32_t inc;     /* incarnation of the sender's queue pair, never 0 */
+    uint32_t for_inc; /* of the other end's that it is connected to, 0: none yet */
     struct ib_path_addr addr;
-    uint64_t guid; /* of my NIC: node GUID, port, name; 0 and "" not known */
+    uint64_t guid; /* of the sender's NIC: node GUID, port, name; 0 and "" not known */
     uint8_t port;
     char name[FO_NIC_NAME];
     uint32_t inband_qpn, inband_psn; /* of the queue pair for messages beside it; 0: none */
@@ -205,17 +207,17 @@ struct fo_probe {
     uint16_t turn;                   /* of this choice of ways; probe_way.h */
 };
 
-struct fo_report_ok { /* the word that it answers */
+struct fo_report_ok { /* the report that it confirms */
     struct probe_subject subject;
     uint64_t version, origin;
 };
 
-#define FO_LOCATE_REQUEST 1 /* tell me yours */
-#define FO_LOCATE_FINAL   2 /* this is all that I will find out */
+#define FO_LOCATE_REQUEST 1 /* the facts of the other end are requested */
+#define FO_LOCATE_FINAL   2 /* these are all that the sender will find out */
 
 #define FO_LOCATE_AUX 4
 
-struct fo_locate_aux { /* a port that my NIC asked */
+struct fo_locate_aux { /* a port that the sender's NIC has probed */
     uint64_t guid;
     uint8_t port;
     uint8_t outcome; /* enum probe_outcome */

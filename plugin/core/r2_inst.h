@@ -67,7 +67,7 @@ enum r2_setup {
     R2_SETUP_S_BUILD, /* S: queue pairs are being built and connected */
     R2_SETUP_S_CONF,  /* S: CONF is out, repeated until READY */
     R2_SETUP_R_BUILD, /* R: queue pairs are being built */
-    R2_SETUP_R_REP,   /* R: REP is out, repeated when requested */
+    R2_SETUP_R_REP,   /* R: REP is out, repeated as REQ is */
     R2_SETUP_R_MOVE,  /* R: queue pairs are being connected */
     R2_SETUP_DONE,
     R2_SETUP_FAILED,
@@ -94,7 +94,7 @@ struct r2_req {
     enum r2_req_kind kind;
     uint8_t n;            /* receives of a group */
     uint64_t seq;         /* of a flush: its number */
-    struct ib_smsg *sent; /* of a send: its slot */
+    struct ib_smsg *sent; /* of a send: its message, in the sender's half */
 };
 
 /* What a connection is in the sums of its process: bits per NIC. r2_report_count.c */
@@ -106,7 +106,7 @@ struct r2_counted {
     uint8_t stands, resort; /* it is set up; only NICs of last resort carry it */
 };
 
-/* What of a connection was known after its last step, for statistics and events. Service thread;
+/* What was known of a connection after its last step, for statistics and events. Service thread;
  * r2_report.c */
 struct r2_seen {
     struct {
@@ -148,7 +148,7 @@ struct r2_permit {
     uint32_t inc[IB_MAX_PATHS]; /* the incarnation that, once over, may be followed by another; 0:
                                    none */
     uint8_t unsent;             /* bit per path: the peer has not answered yet that it knows */
-    uint8_t fresh;              /* bit per path: allowed since its return was last looked at */
+    uint8_t fresh;              /* bit per path: allowed since its return was last checked */
     struct r2_repeat repeat;
 };
 
@@ -255,7 +255,7 @@ struct r2_peer {
     uint64_t last_contact;
     uint64_t refused_since;  /* ns; 0 */
     uint64_t asked_at;       /* ns: over NICs, whether its process lives, since it refuses */
-    char host[FO_HOST_NAME]; /* as it says itself; empty before the first connection */
+    char host[FO_HOST_NAME]; /* as it names itself; empty before the first connection */
     uint8_t crossed;         /* how far its cross pairs are; r2_cross.c */
     struct {
         uint32_t
@@ -274,14 +274,14 @@ struct r2_peer {
     struct {
         int no;                  /* as neighbour in probe_gossip; -1: none yet, or one too many */
         uint8_t more;            /* not all reports had room in the latest message */
-        uint8_t blamed;          /* a verdict of ours blames its process or host, until it speaks */
-        uint64_t blamed_until;   /* when it spoke again, ns; 0: it was never blamed */
+        uint8_t blamed;          /* a verdict of ours blames its process or host, until it sends */
+        uint64_t blamed_until;   /* when it sent again, ns; 0: it was never blamed */
         struct r2_repeat repeat; /* real time, ns */
     } gossip;                    /* r2_gossip.c */
     struct {
         uint32_t rank, pid;   /* PROBE_HANG_RANK_NONE, 0: not known */
         uint8_t knows;        /* it has sent a record HANG */
-        uint8_t known, tries; /* ... which says that it knows ours; ours to it */
+        uint8_t known, tries; /* it has announced that it knows ours; HANG sent to it so far */
         uint64_t try_at;      /* ... the next, clock of struct r2_hang */
         uint32_t round;       /* of the latest wait for it */
         uint64_t since;       /* ... and since when, clock of struct r2_hang */
@@ -290,14 +290,14 @@ struct r2_peer {
     } hang;                   /* r2_hang.c */
     struct {
         uint64_t lost;                /* since when there is no channel to it, ns; 0: it stands */
-        uint64_t owed_since, owed_at; /* when the first and the last message of a row that
-                                         brought none of its own were given to the channel, ns; 0:
-                                         none was */
+        uint64_t owed_since, owed_at; /* when the first and the last of the messages were given to
+                                         the channel since which none has come by it, ns; 0: none
+                                         was */
         uint64_t requested_since, requested_at; /* ... when a request that is always answered went
                                            with one of them first, and last, ns; 0: none did */
         uint64_t
-            deaf_until; /* it has announced over a NIC that it hears nothing by the channel, ns */
-        uint64_t hello_at;     /* it was asked for a sign of life, ns; 0 */
+            deaf_until; /* it has announced over a NIC that nothing reaches it by the channel, ns */
+        uint64_t hello_at;     /* a request that its process always answers was sent, ns; 0 */
         uint32_t messages;     /* messages of its own, by any way */
         unsigned turn;         /* messages to it over NICs */
         uint8_t inband_logged; /* that NICs are used */
@@ -328,16 +328,16 @@ struct r2_visits {
                       it, or with the lock held */
     unsigned left; /* barriers that may be paid */
     uint64_t filled_at; /* ns, up to when @left has been filled up */
-    uint64_t count;     /* visits since gates were looked at last */
-    uint64_t tick_at;   /* ns, when they are next, while they are strict */
+    uint64_t count;     /* visits since the last check whether gates may be loose again */
+    uint64_t tick_at;   /* ns, when the next one is, while they are strict */
 };
 
 #define R2_WAYS_HEARD 32
 
-/* A way between our NIC @nic and the port with @gid that somebody has found to be silent since
- * @since; watch's clock. */
+/* A way between our NIC nic and the port with gid that some process has found to be silent since
+ * since; watch's clock. */
 struct r2_way_heard {
-    uint64_t at, since; /* heard then; at 0: none */
+    uint64_t at, since; /* received at; at 0: none */
     uint32_t label;     /* ib_way.h */
     uint8_t nic, gid[16];
 };
@@ -413,7 +413,8 @@ struct r2_inst {
         struct r2_timers due;  /* of connections */
         struct r2_comm *awake; /* by list.awake_next: those on which something may be under way */
         struct r2_comm *expecting; /* likewise: of those that rest, R with receives open */
-        struct r2_comm *stirred;   /* by list.stirred_next: those awake, or since the last look */
+        struct r2_comm *stirred; /* by list.stirred_next: those awake now, or at some time since the
+                                    ports were checked last */
     } steps;
     struct {
         struct r2_comm *from[R2_COMM_BUCKETS]; /* R, by the peer and its number */
@@ -439,7 +440,7 @@ struct r2_inst {
         uint64_t tick;             /* ... when the connections are checked next */
         uint64_t at, last;         /* the next step and the last one, real time */
         uint64_t rest;             /* ns that the thread sleeps now, nothing being under way; 0 */
-        int probing;               /* a probe went out, its answer is looked for soon */
+        int probing;               /* a probe went out, its answer is polled for soon */
         struct r2_questions asked; /* r2_questions.h */
         struct r2_nic_load *load;  /* of each NIC; r2_load.h */
     } watch;                       /* r2_watch.c */
@@ -470,13 +471,13 @@ struct r2_inst {
         char run_dir[256];                 /* empty: none */
         struct r2_host_registry *registry; /* NULL: none */
         int rung, rows_changed;
-        uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process spoke of the NIC; 0 */
-        uint64_t ways_at;               /* ns: ways are said there, so many since then */
+        uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process reported on the NIC; 0 */
+        uint64_t ways_at;               /* ns: silent ways are written there, so many since then */
         unsigned ways;
         uint64_t incarnations_lost[IB_MAX_NICS];
         struct {
             uint32_t usable, last, waits; /* as in struct r2_host_registry_nic */
-        } sum[IB_MAX_NICS];               /* over connections, by what is shown of each */
+        } sum[IB_MAX_NICS];               /* over connections, of what each has in shown */
     } share;                              /* the host; r2_host_share.c */
     struct {
         struct r2_drain_file file[2];   /* of user 0, of our user */
@@ -485,7 +486,7 @@ struct r2_inst {
         uint32_t rehearsed;             /* NICs that are out for a rehearsal */
         uint32_t nics;                  /* bit per NIC of ours, rehearsed ones as well */
         uint32_t gen;
-        uint32_t refused; /* NICs that had refused a buffer when the drains were applied last */
+        uint32_t refused; /* NICs that had refused a buffer when the drains were last applied */
     } drain;              /* r2_drain.c */
     struct r2_balance *balance;
     struct r2_slow *slow; /* r2_slow.c */

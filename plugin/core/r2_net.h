@@ -6,8 +6,10 @@
  * Threads: init, devices, properties: any, before the rest. listen, connect, accept, reg, dereg,
  * close: NCCL's proxy service thread (or a user's). isend, irecv, iflush, test: NCCL's progress
  * thread; one thread at a time per comm, which may run while another thread is in reg/dereg of the
- * same comm. Nothing here blocks, except reg/dereg in the driver. R2_AGAIN never leaves this API:
- * "not yet" is R2_OK with a NULL result. Any other status ends NCCL's job.
+ * same comm. Nothing here blocks, except reg and dereg: in the driver, and a dereg under
+ * outstanding requests until no queue pair can use the buffer any more (P27). R2_AGAIN never leaves
+ * this API: "not yet" is R2_OK with a NULL result. Any other status ends NCCL's job; its reason is
+ * the last WARN in the log. A pointer that is a result is NULL as long as there is none.
  */
 #ifndef R2_NET_H
 #define R2_NET_H
@@ -26,7 +28,7 @@
 #define R2_NET_MAX_REQUESTS 32 /* per comm, times R2_NET_MAX_RECVS for sends */
 #define R2_NET_MAX_SIZE     (1ull << 30)
 #define R2_NET_NO_CLASS     (-1) /* no traffic class asked for */
-_Static_assert(R2_NET_MAX_SIZE <= INT32_MAX, "test() says sizes as int");
+_Static_assert(R2_NET_MAX_SIZE <= INT32_MAX, "test() reports sizes as int");
 
 struct topo;
 struct r2_inst;   /* this process: devices, threads, peers */
@@ -89,19 +91,36 @@ struct r2_net_props {
     int16_t rail, plane; /* as the user numbers them in NCCL_IB_HCA; -1 */
 };
 
+/* How many NICs NCCL may use; @dev in the calls below is less than that, else R2_ERR_ARG. */
 int r2_net_devices(struct r2_inst *inst);
+/* Strings are the instance's and stay. */
 enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *out);
 
+/*
+ * Fills @handle, R2_NET_HANDLE_SIZE bytes, which NCCL brings to the process that connects. *out
+ * ends with r2_net_close_listen(). R2_ERR_CONFIG: an option is wrong.
+ */
 enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct r2_listen **out);
-/* *out stays NULL until the connection stands; @handle keeps the state between calls. */
+/*
+ * The sending end. To be called again with the same @handle, which keeps the state between calls,
+ * as long as *out is NULL. *out ends with r2_net_close(). R2_ERR_ARG: no handle of this plugin's
+ * version; set-up that fails (NCCL_R2_CONNECT) ends with the status of its reason.
+ */
 enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struct r2_comm **out);
 /* The same, for a communicator that asks for a class of traffic, @class: RoCE traffic class, 0 to
  * 255, or InfiniBand service level, 0 to 15; R2_NET_NO_CLASS. The receiver's end follows.
  * NCCL_IB_TC and NCCL_IB_SL go before it. R2_ERR_CONFIG when the port has no such class. */
 enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, void *handle,
                                     struct r2_comm **out);
+/* The receiving end of the next connection on @l that stands, as with connect. R2_ERR_COMM: a
+ * set-up on @l has failed. */
 enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out);
 
+/*
+ * Registers [@addr, @addr + @len) on every NIC of @c. @type: IB_PTR_*; @offset, @fd: of a DMA-BUF,
+ * which stays the caller's. R2_ERR_SYSTEM: no NIC takes it, or, at a receiver, memory of a
+ * GPU that none can flush. *out ends with r2_net_dereg().
+ */
 enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset,
                           int fd, struct ib_mr **out);
 /*
@@ -122,8 +141,8 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
                             const int *tags, struct ib_mr **mrs, struct r2_req **req);
 enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *sizes,
                              struct ib_mr **mrs, struct r2_req **req);
-/* @sizes: NULL, or room for 1 (send) or n (receive) counts, written only when *done; a flush has
- * none. As NCCL has them: no message is as long that its size is no int. */
+/* Whether @req is done; then it is the connection's again. @sizes: NULL, or room for 1 (send) or n
+ * (receive) counts in bytes, written only when *done; a flush has none. */
 enum r2_status r2_net_test(struct r2_req *req, int *done, int *sizes);
 
 /*

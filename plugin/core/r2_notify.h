@@ -2,10 +2,11 @@
  * Facts that modules announce and others subscribe to (docs/architecture.md). Who announces one
  * knows nothing of those who hear it: a fact travels up through the folders, a call travels down.
  *
- * inst->subscribers is the list, in the order of the folders from bottom to top, written once by
- * r2_inst_create() and const since. All of it runs on the service thread, or on who takes the
- * instance down once that has ended, inside the announcing call; nothing blocks but for a visit of
- * a gate. A handler may announce further facts; none announces the one that it is handling.
+ * inst->above.subscribers is the list, in the order of the folders from bottom to top, written once
+ * by r2_inst_create() and const since. All of it runs on the service thread, or, once that has
+ * ended, on the thread that takes the instance down, inside the announcing call; nothing blocks but
+ * for a visit of a gate. A handler may announce further facts; none announces the one that it is
+ * handling.
  */
 #ifndef R2_NOTIFY_H
 #define R2_NOTIFY_H

@@ -20,13 +20,14 @@ void r2_comms_kicked(struct r2_inst *inst);
 struct r2_comm *r2_comm_kicked(struct r2_inst *inst);
 
 /*
- * Who holds the gate of @comm, whose conn.awake was 0: it is awake from the service thread's next
- * r2_comms_awake() on. No lock; no call of the kernel, unless the thread sleeps: the first one that
- * wakes ends that. Service thread, gate held: it rests again.
+ * Any thread that holds the gate of @comm, whose conn.awake was 0: it is awake from the service
+ * thread's next r2_comms_awake() on. No lock; no system call, unless the service thread sleeps,
+ * which the first one that wakes ends.
  */
 void r2_comm_wake(void *comm);
+/* Service thread, gate held. @c rests again. expecting: the same, of one that has receives open: it
+ * is found by r2_comms_expecting(). */
 void r2_comm_rest(struct r2_comm *c);
-/* The same, of one that has receives open: it is found among those that expect something. */
 void r2_comm_rest_expecting(struct r2_comm *c);
 /* Service thread. The first of those awake, by list.awake_next; the others have nothing under way.
  */
@@ -38,13 +39,13 @@ struct r2_comm *r2_comms_awake(struct r2_inst *inst);
 bool r2_comms_sleep(struct r2_inst *inst);
 void r2_comms_turn(struct r2_inst *inst);
 /*
- * Service thread. The first of those that are awake, or were at some time since the last look at
- * the ports, by list.stirred_next: of no other one have the counters moved. looked: the turn is
- * over; if it looked at the ports (@look), those that rest now are on the list no more.
+ * Service thread. The first of those that are awake, or were at some time since the ports were last
+ * checked, by list.stirred_next: of no other one have the counters moved. looked: the turn is over;
+ * if it has checked the ports (@look), those that rest now are on the list no more.
  */
 struct r2_comm *r2_comms_stirred(struct r2_inst *inst);
 void r2_comms_looked(struct r2_inst *inst, int look);
-/* Service thread. The first of those that rest and expect something, likewise; what comes wakes
+/* Service thread. The first of those that rest with receives open, likewise; what arrives wakes
  * them, since it is acknowledged. */
 struct r2_comm *r2_comms_expecting(struct r2_inst *inst);
 
@@ -70,8 +71,8 @@ void r2_listen_enter(struct r2_listen *l);
 void r2_listen_unlink(struct r2_listen *l);
 /* Must hold inst->lock. NULL: there is none of that number. */
 struct r2_listen *r2_listen_find(const struct r2_inst *inst, uint32_t id);
-/* Service thread. 1: no thread of NCCL looks at it, nor will any from now on: it can be freed. 0:
- * not now. */
+/* Service thread. 1: no thread of NCCL uses @c, nor will any from now on: it can be freed. 0: not
+ * now. */
 int r2_comm_leaves(struct r2_comm *c);
 
 /* Service thread. @peer is found by r2_peer_find() from here on; until it is left out again. */
@@ -80,7 +81,7 @@ void r2_peer_unlink(struct r2_inst *inst, struct r2_peer *peer);
 /* Service thread. NULL: no connection to that process. */
 struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob);
 /* Service thread. Adds a record to the message that gathers for @peer; what is full is handed to
- * inst->post first (P30). */
+ * inst->above.post first (P30). */
 void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
                   const union fo_body *body);
 /* Service thread. Every peer is to be notified that our NIC is down (P29). */

@@ -1,11 +1,13 @@
 /*
- * Settlement of the incarnations of one connection's paths (protocol section 5): who is notified of
- * what, when an incarnation is closed, when parts are retransmitted, when a quarantine ends, when
- * the connection gives up.
+ * Settlement of the incarnations of one connection's paths (protocol section 5): which records go
+ * to the peer, when an incarnation is closed, when parts are retransmitted, when a quarantine ends,
+ * when the connection gives up.
  *
- * Guarded by the connection's gate. fo_fault() may be called on NCCL's thread (from the transport's
- * error branch); everything that talks to the peer happens in fo_step() and the fo_on_* functions,
- * on the service thread. Nothing blocks.
+ * Guarded by the connection's gate. fo_fault(), fo_fail(), fo_fail_peer() and fo_check_bye() are
+ * called on NCCL's thread, too (from the transport's error branch, and by isend, irecv and test);
+ * fo_stop_posting(), fo_abort() and fo_unhalted() by its close and dereg; the rest by the service
+ * thread. All that is sent to the peer is sent in fo_step() and the fo_on_* functions. Nothing
+ * blocks.
  *
  * fo_engine.c has states and faults, fo_settle.c what is sent and settled step by step, fo_on.c the
  * peer's records, fo_live.c what a dead incarnation may still bring.
@@ -37,10 +39,10 @@ struct fo_path {
     uint8_t peer_stopped;      /* the peer is known to post nothing on it any more */
     uint8_t peer_soft;         /* the peer's fence was soft */
     uint8_t snapshot;          /* S: FENCED is here, kept in snap until our own fence has ended */
-    uint8_t settled;           /* S: taken up. R: SETTLED has come */
+    uint8_t settled;           /* S: FENCED is applied. R: SETTLED has come */
     uint8_t lost;              /* S: the ledger lacks what was reported done (NCCL_R2_ACK=cqe) */
-    uint8_t again;             /* R: S asked for the ledger after it was sent */
-    uint8_t soft;              /* our fence closed softly and is not proved since */
+    uint8_t again;             /* R: S repeats DOWN: FENCED is to be sent again */
+    uint8_t soft;              /* our fence is soft, and has not been proved hard since */
     uint8_t peer_reason; /* enum ib_fault: its port or device has failed, or that is rehearsed, as
                             the peer announces; else NONE */
     uint8_t tail_lost;   /* the peer has ended it for IB_FAULT_TAIL or IB_FAULT_WAY */
@@ -54,7 +56,7 @@ struct fo_path {
     struct r2_parts live;
 };
 
-/* What the engine orders of its surroundings. */
+/* What the engine needs of its surroundings. */
 struct fo_ops {
     void *arg;
     void (*emit)(void *arg, enum fo_type type,
@@ -76,12 +78,12 @@ struct fo_conn {
     uint32_t self, peer; /* numbers of the connection at either end */
     const char *label;   /* for logs: "send 3 n0/fab1 -> n1" */
     struct {
-        enum fo_peer_bye peer; /* what the peer's says of its end */
+        enum fo_peer_bye peer; /* whether the peer has sent one, and of which kind */
         uint8_t code;   /* enum probe_code: what the peer announces, as long as @error is not set */
         uint64_t total; /* R: S had started all messages below when it closed */
         uint64_t at;    /* ns, when the peer's came */
     } bye;
-    int closing;         /* our end is closed: faults are no evidence and need no report */
+    int closing;         /* our end is closed: faults are no evidence and are not logged */
     int posting_stopped; /* nothing is posted any more */
     struct {
         uint32_t ends; /* drained paths whose incarnations may end */
@@ -91,7 +93,7 @@ struct fo_conn {
     uint64_t nopath_since;
     struct {
         uint64_t since; /* no path, or only incarnations on which nothing got through, since then
-                           (ns); 0 */
+                           (ns); 0: not so */
         uint64_t at;    /* ... S: as sack was then, R: as acked was; fo_no_progress_since() */
     } no_progress;
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
@@ -99,8 +101,7 @@ struct fo_conn {
         error; /* != R2_OK: the connection has ended; returned by every call from now on */
     char why[256];
     struct {
-        uint8_t code;      /* enum probe_code: what its paths have suffered says, by itself; NONE:
-                              nothing failed */
+        uint8_t code; /* enum probe_code, by the faults of its paths alone; NONE: nothing failed */
         uint8_t theirs;    /* ... and it is the peer's port or device */
         uint8_t peer_code; /* likewise: what the peer announced when it ended */
         uint8_t by_peer;   /* it ended because the peer did, and had a path */
@@ -114,11 +115,12 @@ struct fo_conn {
 int fo_conn_init(struct fo_conn *fc);
 void fo_conn_free(struct fo_conn *fc);
 
-/* A path stands; or never will. */
+/* A path is connected, and carries from here on. */
 void fo_path_up(struct fo_conn *fc, int p);
+/* It will never be, at either end: nothing is to be settled. */
 void fo_path_setup_failed(struct fo_conn *fc, int p);
-/* It may stand at the peer, but never will here: an ordinary end, with @info, so that the peer is
- * notified and answers. */
+/* It may be up at the peer, but never will be here: it goes down by @info like any other, so that
+ * the peer is notified and answers. */
 void fo_path_setup_aborted(struct fo_conn *fc, int p, const struct ib_fault_info *info);
 /* Whether everything about the present incarnation of (p) is over at this end, so that the next one
  * may begin (P23). */
@@ -132,8 +134,8 @@ uint64_t fo_no_progress_since(const struct fo_conn *fc);
  * only place where a state starts again. */
 void fo_incarnation_begin(struct fo_conn *fc, int p);
 
-/* S: R has begun a later incarnation, so the present one is over there: what of it waits for a word
- * of R's need not, if nothing was posted. */
+/* S: R has begun a later incarnation, so the present one is over there: where S has nothing live on
+ * it, R's FENCED is not waited for. */
 void fo_incarnation_superseded(struct fo_conn *fc, int p);
 
 /* All paths are up or never will be: fewer than NCCL_R2_MIN_NICS end the connection. */
@@ -155,7 +157,7 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
 /* R: after S's BYE, receives that can never be filled end the connection: those posted, and @more
  * that NCCL wants to post. */
 void fo_check_bye(struct fo_conn *fc, int more);
-/* The peer process does not know the connection, or is gone (@what says). */
+/* The peer process does not know the connection, or is gone; @what: which, for the log. */
 void fo_on_gone(struct fo_conn *fc, const char *what);
 /* The peer gave up its NIC @nic, generation @gen: all incarnations over it that began before are
  * over. */
@@ -178,30 +180,34 @@ void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
  */
 void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends);
 
-/* Ends the connection with a reason; the first one stays. */
+/* Ends the connection with a reason; the first one stays. Logged once, as a WARN. */
 void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The peer has ended, or announces nothing, as is known since @at: the connection ends with @what,
- * and with what its paths have suffered. */
+/* The peer has ended, or has sent nothing, known since @at (ns): the connection ends with the
+ * reason
+ * @what, and with the last fault where no path is left. */
 void fo_fail_peer(struct fo_conn *fc, uint64_t at, const char *what);
 
 /*
  * Nothing is posted any more: NCCL has taken away, or is about to take away, what outstanding
- * requests refer to (close with requests outstanding, P27). What still arrives is polled and
- * counts.
+ * requests refer to (close or release with requests outstanding, P27). What still arrives is polled
+ * and counts.
  */
 void fo_stop_posting(struct fo_conn *fc);
 
 /*
  * The same, and every queue pair that may carry work goes to ERR: a registration taken away is no
- * fence, since the next buffer may have its keys (P27). @unhalted: bit per path whose queue pair
- * is not known to be there yet. None where the incarnation never stood, nor on a device that is
- * gone, or fatal: from such a one no registration is taken. May be called again. Gate.
+ * fence, since the next buffer may have its keys (P27). May be called again.
  */
 void fo_abort(struct fo_conn *fc);
+/*
+ * Bit per path whose NIC may still use the registrations of the connection: its queue pair is not
+ * known to have stopped. 0 for a path that never was up, and on a device that is gone, or is FATAL
+ * and refuses the move to ERR.
+ */
 uint32_t fo_unhalted(const struct fo_conn *fc);
 
-/* Ledger part of FENCED and BYE. */
+/* Fills the ledger part of FENCED and BYE. */
 void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out);
 
 /* Whether jobs of the fences are still with a worker: the connection must not be freed. */

@@ -1,6 +1,6 @@
 /*
  * The incarnation of a path at one end: a pure state machine (protocol section 1 and 3). States
- * only grow; a path that returns is a new incarnation.
+ * only grow; a path that returns is a new incarnation. The caller guards @s.
  */
 #ifndef FO_INCARNATION_H
 #define FO_INCARNATION_H

@@ -30,32 +30,32 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now);
 /* S: posts again what R's ledger lacks of the incarnation of (p) (P21), once it is here and our
  * fence has ended; before that nothing, after that nothing again. */
 void fo_apply_snapshot(struct fo_conn *fc, int p);
-/* The record about (p), as its state is now, whether it is due or not. */
+/* Sends the record about (p) as its state is now, whether it is due or not. Service thread. */
 void fo_send_down(struct fo_conn *fc, int p);
 void fo_send_settled(struct fo_conn *fc, int p);
 
-/* R: that S has stopped bounds what path @p may still write, by T_packet. Not over a device of last
- * resort: its fence is soft because a copy to memory of a GPU does not end. */
+/* R: whether nothing of path @p lands later than T_packet after S has stopped. Not over a device of
+ * last resort: its fence is soft because a copy to memory of a GPU does not end. */
 static inline bool fo_stop_bounds(const struct fo_conn *fc, int p)
 {
     return !fc->conn->nics->nic[fc->conn->path[p].nic].last;
 }
 
 /*
- * R, softly fenced: S has said BYE, and SETTLED no more. An orderly one had nothing under way but
- * what is in the fabric. An aborting one says BYE before its queue pairs are in ERR (P27): that is
- * taken for a soft fence, which T_dead ends (P18 c).
+ * R, softly fenced: S has sent BYE, and will not send SETTLED any more. An orderly one had nothing
+ * under way but what is in the fabric. An aborting one sends BYE before its queue pairs are in ERR
+ * (P27): that counts as a soft fence, whose quarantine T_dead ends (P18 c).
  */
 void fo_sender_gone(struct fo_conn *fc, int p, uint64_t now);
 
 /* --- fo_live.c --- */
 
-/* S: its report on the dead incarnation of (p) (P35). */
+/* S: *@out is its report on the dead incarnation of (p) (P35). */
 void fo_live_report(struct fo_conn *fc, int p, struct r2_parts *out);
 /* R: takes that report, which is the same in every record: the first one counts. S: nothing. */
 void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live);
 /* R, as the incarnation of (p) is closed: sets the quarantines. Returns how many messages a hard
- * fence holds (P17). */
+ * fence quarantines (P17). */
 int fo_live_quarantine(struct fo_conn *fc, int p);
 
 #endif

@@ -28,7 +28,7 @@ struct ib_fence {
     enum ib_fence_stage stage; /* gate */
     int idle;                  /* gate: no send work request was under way at the begin */
     int refused;               /* gate: the library has refused a post since the move to ERR */
-    int queried;               /* gate: ... was asked to do so, after T_fence */
+    int queried;               /* gate: ... one was posted to see that, after T_fence */
     int again; /* gate: receive markers posted again, since an arrival took the one before */
     uint64_t erred_at; /* gate: ns, when the device said ERR; 0: not yet */
     int flushed;       /* gate: soft: by its library; hard as of quiet_at (P16.4) */
@@ -44,12 +44,17 @@ struct ib_fence {
     _Atomic int job_rc;   /* -1 pending, else errno of modify_qp; release by the worker, acquire by
                              the gate holder */
     _Atomic int job_gone; /* the kernel has removed the device; same pair */
-    _Atomic uint64_t job_started; /* ns, of the first question; 0 while that waits for its turn */
-    uint64_t job_ask_at; /* before submit; then the worker's: a question that any command answers
-                            which the device was given since (ns); 0: the move itself is wanted */
+    _Atomic uint64_t job_started; /* ns, begin of the first move; 0 while that waits for its turn */
+    uint64_t job_ask_at; /* before submit; then the worker's. Not 0: the device is to answer a
+                            command once more (P16.4): any that it was given since then (ns) will
+                            do. 0: the move itself is wanted */
 };
 
-/* Starts to fence path @p of @conn; @urgent: somebody waits for it. Gate held. Never blocks. */
+/*
+ * Starts to fence f->path: posts the markers, and has the worker of its device move the queue pair
+ * to ERR. Refused where a fence of it has begun. @urgent: somebody waits for it. Gate held. Never
+ * blocks.
+ */
 void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent);
 /* Closed at once, for a protocol without this fence (R2_RULE_RECV_FENCE off). Gate held. */
 void ib_fence_without(struct ib_fence *f);
@@ -66,7 +71,7 @@ enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint
                                   uint64_t worker_alive);
 
 /* Whether nothing of the queue pair is in hand of the device any more, as far as it can be asked: a
- * flush that has not come says nothing then. Gate held. */
+ * flush that has not come proves nothing then. Gate held. */
 int ib_fence_is_quiet(const struct ib_fence *f, uint64_t now);
 
 /* Time of the next step that makes sense, UINT64_MAX when only the job's end matters. */

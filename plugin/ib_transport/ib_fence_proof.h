@@ -26,10 +26,11 @@ struct ib_fence_facts {
 };
 
 enum ib_fence_proof {
-    IB_PROOF_WAIT,    /* look again */
-    IB_PROOF_NIC,     /* the NIC's own completions say that it is quiet */
-    IB_PROOF_LIBRARY, /* the device says ERR, its library the rest: quiet T_pcie after the device */
-    IB_PROOF_NONE,    /* a NIC that flushes by itself has not: nothing is known */
+    IB_PROOF_WAIT,    /* poll again */
+    IB_PROOF_NIC,     /* the NIC's own completions prove that it is quiet */
+    IB_PROOF_LIBRARY, /* the device is in ERR, its library made up the flush: quiet half of T_pcie
+                         after the device's second answer */
+    IB_PROOF_NONE,    /* a NIC that flushes by itself has not: nothing is proved */
 };
 
 enum ib_fence_proof ib_fence_proof(const struct ib_fence_facts *f);

@@ -67,8 +67,8 @@ void ib_inband_destroy(struct ib_inband_qp *q, const struct ib_nics *nics);
 /* After destroy: buffers that it was sending are free again. */
 void ib_inband_reclaim(struct ib_inband_qp *q, struct ib_inband_pool *pool);
 
-/* Sends a copy of @msg, 1 to IB_INBAND_MESSAGE bytes, and beside it @word. 0; EAGAIN when as many
- * are out as fit; ENOTCONN when it is not up; else the errno of the call. */
+/* Sends a copy of @msg, 1 to IB_INBAND_MESSAGE bytes, with @imm as its immediate. 0; EAGAIN when as
+ * many are out as fit; ENOTCONN when it is not up; else the errno of the call. */
 int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const void *msg, size_t len,
                    uint32_t imm);
 

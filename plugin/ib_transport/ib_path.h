@@ -36,7 +36,7 @@ enum ib_fault {
     IB_FAULT_CLOSE,    /* the connection is being closed */
     IB_FAULT_ADMIN,
     IB_FAULT_SILENT,    /* probes of the NIC pair stay without an answer */
-    IB_FAULT_CLAIM,     /* our NIC acknowledged parts and never showed them */
+    IB_FAULT_CLAIM,     /* our NIC acknowledged parts and has no completion for them (P15) */
     IB_FAULT_STALL,     /* the NIC pair answers, this queue pair does not move */
     IB_FAULT_TAIL,      /* ... and its last packet is taken to be lost: RC would repeat it late */
     IB_FAULT_REHEARSAL, /* nothing is wrong: an administrator wants to see what a failure does */
@@ -86,13 +86,13 @@ struct ib_path {
     } cap;         /* of the queue pair */
     uint8_t ar;    /* this end has adaptive routing on here */
     uint8_t plain; /* R: kind of the immediates that the ledger takes as they come: DATA; NONE: of
-                      none (P34) */
-                   /* ... nor from S's report on, which arrivals are compared with (P35) */
+                      none, where arrivals are read first (P34), and from S's report on, which they
+                      are compared with (P35) */
     struct {
         uint32_t pair_min; /* a part of more bytes goes as two work requests (P32); UINT32_MAX: none
                               does */
-        uint32_t one_max;  /* a part of more bytes is not just posted: pair_min, or 0 where parts go
-                              by way of staging memory */
+        uint32_t one_max;  /* a part of at most that many bytes is posted as it is: pair_min, or 0
+                              where parts go by way of staging memory */
     } part;                /* S */
     struct {
         struct ib_ring *ring;       /* S: the ring of this path in our memory; with @ar copies of
@@ -133,7 +133,7 @@ struct ib_path {
             alone;   /* largest in a word of the ring. R, where acks go round: written. S: taken */
         uint16_t at; /* where acks go round, the word behind that one; else 0 */
         uint16_t poll;  /* S: counts polls of words further on */
-        uint16_t room;  /* R, const: a lone ack is not just written with so many control writes out:
+        uint16_t room;  /* R, const: with fewer control writes out a lone ack is written at once:
                            sq_depth, or 0 where acks go round the words */
         uint8_t rotate; /* S, const: R's lone acks go round the words of the ring */
     } ack;
@@ -143,8 +143,8 @@ struct ib_path {
         uint64_t cqes;       /* IB_RLX: completions, error or not */
         uint64_t bytes_done; /* IB_RLX, S: of @bytes, those whose work request is accounted for */
     } count;
-    bool goes_on; /* a queue pair of it could not be destroyed: its NIC may read what it was to
-                     send. By the worker that destroys it; read when that job is back */
+    bool goes_on; /* a queue pair of it could not be destroyed: its NIC may still read what was to
+                     be sent. By the worker that destroys it; read when that job is back */
     uint8_t reserved[39]; /* so that the place of a path in the connection is a shift */
 };
 _Static_assert(sizeof(struct ib_path) == 256, "a power of two");
@@ -181,8 +181,7 @@ struct ib_conn {
     uint8_t wide; /* all usable paths carry, though the primary is up; written by r2_balance only */
     uint32_t touched; /* IB_RLX: bit per path on which something was posted since it was last found
                          quiet; cleared by the watchdog, with the gate held */
-    uint8_t
-        awake; /* IB_RLX: the watchdog looks at it, or has been woken to; cleared as touched is */
+    uint8_t awake; /* IB_RLX: the watchdog checks it, or has been woken to; cleared as touched is */
     void (*wake)(void *arg); /* ... wakes it; gate held. NULL: there is none */
     void *wake_arg;
     struct ib_nics *nics;
@@ -204,8 +203,8 @@ static inline uint64_t ib_conn_now(const struct ib_conn *l)
     return l->now_ns(l->now_arg);
 }
 
-/* Something may be under way: the watchdog looks at it from its next turn on, until it has found it
- * quiet. Gate held. */
+/* Something may be under way: the watchdog checks the connection from its next turn on, until it
+ * has found it quiet. Gate held. */
 static inline void ib_conn_stir(struct ib_conn *l)
 {
     if (__builtin_expect(!l->awake, 0)) {
@@ -236,8 +235,8 @@ static inline uint32_t ib_conn_carrying(const struct ib_conn *l, uint32_t up)
     return up & ~l->last ? up & ~l->last : up;
 }
 
-/* The paths over RDMA that are up: what one of last resort carries waits for those, and none of
- * what is decided about them counts it as another way. */
+/* The paths over RDMA that are up. Decisions about them do not count one of last resort as another
+ * way out. */
 static inline uint32_t ib_conn_rdma(const struct ib_conn *l)
 {
     return l->up & ~l->last;
@@ -275,7 +274,7 @@ static inline int ib_conn_pairs(const struct ib_conn *l, uint32_t mask)
     return n;
 }
 
-/* What a QP and its CQ carry as context: an id, never a pointer, since an event may come after the
+/* What a QP and its CQ have as context: an id, never a pointer, since an event may come after the
  * object is gone. */
 static inline uint64_t ib_conn_context(uint32_t conn_id, int p, uint32_t inc)
 {
@@ -287,10 +286,7 @@ void ib_conn_wc_fault(struct ib_conn *l, int p, const struct ibv_wc *wc);
 /* Reports a failed call. */
 void ib_conn_call_fault(struct ib_conn *l, int p, int err);
 
-/*
- * Of ib_path.open. Where acks do not go round, S asks for exactly ONE: one comparison, as for not
- * 0.
- */
+/* Of ib_path.open. Where acks do not go round, S compares with ONE: one comparison, as with 0. */
 enum ib_open { IB_OPEN_ONE = 1, IB_OPEN_ROTATE = 2 };
 
 /* The incarnation stands: completions count. */
@@ -299,7 +295,7 @@ static inline void ib_path_open(struct ib_path *p)
     p->open = p->ack.rotate ? IB_OPEN_ROTATE : IB_OPEN_ONE;
 }
 
-/* What a path tells the other end at set-up; packed by the failover protocol (fo_proto.h). */
+/* What the other end has to know of a path at set-up; packed by control/fo_proto.h. */
 struct ib_path_addr {
     uint32_t qpn, psn;
     struct ib_addr port;
@@ -325,7 +321,7 @@ void ib_path_addr_get(struct ib_conn *l, const struct ib_path *p, struct ib_path
 /*
  * Destroys what the path holds. Where the queue pair cannot be destroyed, and the device is there,
  * what the NIC may still read or write stays registered and in its place for ever: it is counted
- * (ib_nics.kept) and said. Worker, or nobody else has @l; may block in the driver.
+ * (ib_nics.kept) and logged. Worker, or nobody else has @l; may block in the driver.
  */
 void ib_path_destroy(struct ib_conn *l, struct ib_path *p);
 

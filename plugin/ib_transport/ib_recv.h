@@ -74,7 +74,7 @@ struct ib_recv {
     uint8_t ctl_path;        /* path of CTS and acks; IB_MAX_PATHS when none is up */
     uint64_t ack_sent;       /* largest acked written on a path that is still up */
     uint64_t ack_owed_since; /* ns; 0: none owed */
-    uint64_t ack_seen;       /* acked when it was last looked at whether one is due */
+    uint64_t ack_seen;       /* acked when it was last checked whether one is due */
     struct {
         uint64_t opened; /* receives */
         uint64_t wanted,
@@ -86,8 +86,7 @@ struct ib_recv {
         uint64_t duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
     } count;
     /* Of an incarnation that is DOWN: what S announces that it may still bring (P35). NULL: not
-     * said, or closed
-     */
+     * yet, or it is closed */
     const struct r2_parts *live[IB_MAX_PATHS];
     struct ib_keys keys[IB_KEYS];
     struct ibv_send_wr wr; /* of a control write; what differs is filled in by who posts */
@@ -96,7 +95,7 @@ struct ib_recv {
     struct ib_flush *flush; /* NULL: no NIC here reaches the memory of a GPU */
 };
 
-/* @staging: one ring of memory; stays the caller's. */
+/* @ctl_src: what control writes are sent from; stays the caller's, as long as @rx. */
 void ib_recv_init(struct ib_recv *rx, struct ib_conn *conn, struct ib_ctl_src *ctl_src);
 
 /* Opens @n receives as one group and writes their CTS. Returns the first seq, UINT64_MAX when there
@@ -106,15 +105,15 @@ uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_
 
 /* Polls arrivals, writes CTS and acknowledgements that are due. */
 void ib_recv_progress(struct ib_recv *rx);
-/* ... and then whether the group, @n receives from @first, may be reported done, as ib_recv_done()
- * says it, and is the oldest one: groups are reported in order. It is retired then. */
+/* ... and then whether the group, @n receives from @first, may be reported done, as by
+ * ib_recv_done(), and is the oldest one: groups are reported in order. It is retired then. */
 int ib_recv_test(struct ib_recv *rx, uint64_t first, int n, int *sizes);
 
 /*
  * Control writes are unsignaled and NCCL may not be calling: if the last one got lost, nobody would
  * ever see its error completion, or there is none. Polls @p; when unsignaled writes are out, one
  * more is written, signaled. Returns how many work requests have been waiting for a completion that
- * is due (0: all is confirmed, or the question has just been put).
+ * is due (0: all is confirmed, or that signaled write has just been posted).
  */
 int ib_recv_confirm(struct ib_recv *rx, int p);
 
@@ -123,8 +122,8 @@ int ib_recv_confirm(struct ib_recv *rx, int p);
 void ib_recv_tail_probe(struct ib_recv *rx, int p);
 
 /*
- * S does not know what it was told, though its NIC acknowledged the words: they are written once
- * more, on every path, since that NIC may have lost them behind its own acknowledgement.
+ * S does not know the acknowledgements that its NIC acknowledged: they are written once more, on
+ * every path, since that NIC may have lost them behind its own acknowledgement.
  */
 void ib_recv_send_acks(struct ib_recv *rx);
 /* The same for the CTS of open receives from seq @from on. */
@@ -174,8 +173,8 @@ int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr);
  * noted in the path. 0, or -1 when polling fails. */
 int ib_recv_drain(struct ib_recv *rx, int p);
 
-/* @p is not up any more: its acks count as not notified, the CTS of its incarnation are written
- * elsewhere (P11, P14). */
+/* @p is not up any more: acks written there count as not written, the CTS of its incarnation are
+ * written elsewhere (P11, P14). */
 void ib_recv_path_down(struct ib_recv *rx, int p);
 
 /*
@@ -184,7 +183,7 @@ void ib_recv_path_down(struct ib_recv *rx, int p);
  * ib_recv_live_over().
  */
 void ib_recv_live(struct ib_recv *rx, int p, const struct r2_parts *live);
-/* The incarnation of @p is closed, and its quarantines are set: rx->live is not looked at any more.
+/* The incarnation of @p is closed, and its quarantines are set: rx->live is not read any more.
  */
 void ib_recv_live_over(struct ib_recv *rx, int p);
 
@@ -195,8 +194,8 @@ void ib_recv_live_over(struct ib_recv *rx, int p);
  * may still bring, only that is quarantined. ib_recv_quarantine_end() ends the quarantine.
  */
 void ib_recv_quarantine(struct ib_recv *rx, int p);
-/* S announces it after the close, when the ledger was @had: what is not in @live, or was in @had,
- * is let go. */
+/* S's report @live comes after the close, when the ledger was @had: the quarantine for @p ends for
+ * messages of which @live has no part that @had lacks. */
 void ib_recv_quarantine_only(struct ib_recv *rx, int p, const struct r2_parts *live,
                              const struct r2_parts *had);
 /* How many messages are quarantined for @p. */

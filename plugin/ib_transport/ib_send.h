@@ -1,9 +1,9 @@
 /*
- * The sender's half of a connection: CTS matching, cut, posting, completions, acknowledgement
+ * The sender's half of a connection: CTS matching, stripes, posting, completions, acknowledgement
  * (protocol P1, P2, P4, P8, P10, P12-P14).
  *
- * ib_send.c has a message's way from start to done, ib_send_post.c what of it is not just posted,
- * ib_send_cts.c what R writes here, ib_send_wc.c completions, ib_send_plan.c the paths,
+ * ib_send.c has a message's way from start to done, ib_send_post.c posting beyond the usual one
+ * part, ib_send_cts.c what R writes here, ib_send_wc.c completions, ib_send_plan.c the paths,
  * ib_send_stage.c staging memory, and ib_retransmit.c what is done when an incarnation of a path is
  * over.
  *
@@ -56,14 +56,14 @@ struct ib_send {
         uint32_t ring_most; /* ... by way of staging memory, too, for messages of at most 16 such
                                parts; 0: where that is no less, or no path is staged */
         uint32_t whole; /* a message of fewer bytes is one part, on the first path of the plan; 0:
-                           of any size it is for the plan to say */
+                           the plan decides for any size */
     } size;
     uint64_t cts_seen;  /* IB_RLX: CTS of all seq below it were taken */
     uint64_t misses;    /* IB_RLX: starts that found no CTS */
     uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is
                            acknowledged yet (P8) */
     uint64_t group;     /* first seq of the oldest group that is not fully matched */
-    uint64_t sack;      /* IB_RLX: largest acked heard */
+    uint64_t sack;      /* IB_RLX: largest acked received */
     uint64_t sposted;   /* IB_RLX: one above the highest matched seq */
     uint8_t matched;    /* bit per member of that group */
     uint8_t due;        /* place in its group of the next CTS ... */
@@ -77,8 +77,8 @@ struct ib_send {
     uint8_t posting_stopped; /* nothing is posted any more: buffers and registrations of
                                 outstanding messages may be gone */
     uint8_t starved;         /* some unposted part found no path at all at the last try */
-    uint16_t believed;       /* const: parts of which a good completion is enough, all or none
-                                (NCCL_R2_ACK) */
+    uint16_t believed;       /* const: parts that are done with a good completion, all or none
+                                (NCCL_R2_ACK=cqe) */
     struct {
         uint64_t retransmitted_parts, retransmitted_bytes, bad_cts, bad_ack;
     } count;
@@ -96,8 +96,9 @@ void ib_send_init(struct ib_send *tx, struct ib_conn *conn);
 
 /*
  * Starts a message of @size bytes for the receive that @tag matches; NULL when no CTS is there yet
- * or the window is full. A message larger than the receive buffer is cut short to it. Path errors
- * climb by the sink.
+ * or the window is full. A message larger than the receive buffer is truncated to it. @data and @mr
+ * stay until the done. What could not be posted is posted by later calls. Path errors climb by the
+ * sink. The message is @tx's.
  */
 struct ib_smsg *ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag,
                               struct ib_mr *mr);
@@ -113,7 +114,7 @@ static inline int ib_send_all_parts(const struct ib_smsg *m, unsigned mask)
     return mask == (1u << m->nparts) - 1;
 }
 
-/* Whether @m is written, as far as its own work requests tell: R's process need not have heard of
+/* Whether @m is written, as far as its own work requests show: R's process need not have polled
  * it. */
 static inline int ib_send_written(const struct ib_send *tx, const struct ib_smsg *m)
 {
@@ -123,8 +124,8 @@ static inline int ib_send_written(const struct ib_send *tx, const struct ib_smsg
 
 /*
  * Whether @m may be reported done: acknowledged end to end and all own work requests accounted for
- * (P13). Where no snapshot has any part of it, and completions are not believed, nothing but the
- * acknowledgement can say so: a message has at least one part.
+ * (P13). Where no snapshot has any part of it, and completions do not count, only the
+ * acknowledgement can show it: a message has at least one part.
  */
 static inline int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m)
 {
@@ -150,9 +151,9 @@ static inline void ib_send_retire(struct ib_smsg *m)
  * Posts a write of no bytes behind everything on path @p: a responder that has not got the last
  * packet of a queue pair finds the gap by the next one, refuses it, and has all repeated (IBTA
  * 9.7.5.1.2); where the last acknowledgement was lost, the next one covers it. Of length zero it
- * needs no key (9.7.4.1.2) and consumes no receive, so R's process never hears of it. Nothing where
- * no slot is free, the path is not up, or parts wait for copies: its completion would say nothing
- * of these.
+ * needs no key (9.7.4.1.2) and consumes no receive, so R's process never sees it. Does nothing
+ * where no slot is free, the path is not up, or parts wait for copies, of which its completion
+ * would prove nothing.
  */
 void ib_send_tail_probe(struct ib_send *tx, struct ib_path *p);
 
@@ -182,8 +183,8 @@ int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t inc);
  */
 void ib_send_live(const struct ib_send *tx, int p, uint32_t inc, struct r2_parts *out);
 
-/* ... of messages whose done was reported, of which the last snapshot says that R lacks them:
- * nothing can be posted again for them. */
+/* ... of messages whose done was reported, and that R lacks by the last snapshot: nothing can be
+ * posted again for them. */
 int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t inc);
 
 /*
@@ -220,11 +221,11 @@ int ib_send_reaches_all(const struct ib_send *tx, uint32_t paths);
 int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr);
 
 /* The connection is being closed, its queue pairs are gone. 1: it has no lane any more; 0: copies
- * run, ask again. @late: those are not waited for any longer. */
+ * run, call again. @late: those are not waited for any longer. */
 int ib_send_stage_end(struct ib_send *tx, int late);
 
-/* Whether a copy to staging memory that runs reads a buffer of @mr: 0 also where its engine does
- * not say any more. Asks the engines. */
+/* Whether a copy to staging memory that runs reads a buffer of @mr: 0 also where its engine has
+ * failed and does not know. Queries the engines. */
 int ib_send_stage_reads(struct ib_send *tx, const struct ib_mr *mr);
 
 /* Every message was acknowledged and reported. */

@@ -14,8 +14,8 @@
 /* @n completions of @p are in @wc, room for IB_SEND_POLL_BATCH; takes them and those behind them.
  */
 void ib_send_take_wcs(struct ib_send *tx, struct ib_path *p, struct ibv_wc *wc, int n);
-/* Takes all completions of @p, which is down, and accounts for them: who wrote what comes is told
- * apart. 0, or -1 when polling failed and the path was reported. */
+/* Takes all completions of @p, which is down, and accounts for them; of markers it notes whether
+ * the NIC wrote them itself. 0, or -1 when polling failed and the path was reported. */
 int ib_send_drain_path(struct ib_send *tx, struct ib_path *p);
 
 /* Part @k is live on @p, as @wrs work requests. */

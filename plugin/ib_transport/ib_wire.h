@@ -83,7 +83,7 @@ struct ib_ctl_src {
 };
 _Static_assert(offsetof(struct ib_ctl_src, acked) == offsetof(struct ib_ring, ack),
                "one offset for both");
-_Static_assert(sizeof(struct ib_ctl_src) <= 5 * 4096, "staging: five pages");
+_Static_assert(sizeof(struct ib_ctl_src) <= 5 * 4096, "control source: five pages");
 
 /* Size record, 8 bytes: what S writes with an immediate of kind RECORD. All zero is none, since no
  * such immediate is 0 (P33). */

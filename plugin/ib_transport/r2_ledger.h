@@ -91,9 +91,9 @@ static inline void r2_ledger_advance(struct r2_ledger *l, uint64_t seq)
 }
 
 /*
- * r2_ledger_add() of part 0 of 1, where nothing stands in its way: 1. Else 0, and nothing has
- * changed: why, r2_ledger_add() says. No part of the seq has arrived, or waits, as long as nparts
- * is 0, so that neither mask needs a look.
+ * r2_ledger_add() of part 0 of 1 in the usual case: 1. Else 0, and nothing has changed:
+ * r2_ledger_add() adds it or returns why not. As long as nparts is 0 no part of the seq has
+ * arrived, or waits, so that neither mask is read.
  */
 static inline int r2_ledger_add_whole(struct r2_ledger *l, uint16_t low, uint32_t bytes)
 {
@@ -155,7 +155,7 @@ static inline void r2_ledger_retire(struct r2_ledger *l, unsigned n)
     l->rdone += n;
 }
 
-/* Parts of some seqs: of @n seqs from @base on. */
+/* Parts of some seqs: of n seqs from base on. */
 struct r2_parts {
     uint64_t base;
     uint16_t n; /* at most R2_LEDGER_WINDOW */

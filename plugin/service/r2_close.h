@@ -7,10 +7,10 @@
 
 /* The end of one connection. */
 struct r2_close_conn {
-    int abort;
-    int bye_ok;
-    uint64_t
-        ended_at; /* seen to have ended, and not closed: the peer is notified; ns, 0: it was not */
+    int abort;         /* requests were outstanding: BYE(abort) is sent */
+    int bye_ok;        /* the peer has answered BYE, or does not know the connection */
+    uint64_t ended_at; /* when it was found to have ended, not closed by NCCL: the peer is notified;
+                          ns; 0 */
     uint64_t closed_at;
 };
 
@@ -29,19 +29,20 @@ static inline uint64_t r2_close_patience(const struct r2_config *cfg)
 void r2_close_move(struct r2_comm *c, enum r2_close to);
 const char *r2_close_name(enum r2_close state);
 
-/* Returns the next deadline; 0 when the connection was freed
- * (the gate with it). */
+/* Goes on with the close. Returns the next deadline (ns); 0 when the connection was freed, the gate
+ * with it. */
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
 void r2_close_send_bye(struct r2_comm *c);
 /*
- * An abort that NCCL has begun, and not closed yet: its queue pairs fail at the peer otherwise
- * before it hears why. Returns the next deadline.
+ * Of an abort that NCCL has begun, and not closed yet, BYE(abort): else its queue pairs fail at the
+ * peer before that knows why. Returns the next deadline.
  */
 uint64_t r2_close_send_abort(struct r2_comm *c, uint64_t now);
-/* Tells the peer of one that has ended and that NCCL has not closed. Returns the next deadline. */
+/* Notifies the peer of one that has ended and that NCCL has not closed. Returns the next deadline.
+ */
 uint64_t r2_close_notify(struct r2_comm *c, uint64_t now);
-void r2_close_send_nothing_left(
-    struct r2_comm *c); /* BYE(abort) without any ledger, for who could not come into the gate */
+void r2_close_send_nothing_left(struct r2_comm *c); /* BYE(abort) without any ledger, for a thread
+                                                       that could not enter the gate */
 void r2_close_log_incarnation(const struct r2_comm *c, int p); /* its present incarnation is over */
 void r2_close_log_flush(
     const struct r2_comm *c); /* how a receiver was flushed; nothing if it never was. Gate */

@@ -6,7 +6,7 @@
 
 /* Any thread. A new one, in the tables; nothing of it is set up. NULL with errno. */
 struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev);
-/* Service thread; all jobs are back, and r2_comm_leaves() has said that nobody looks at it. */
+/* Service thread; all jobs are back, and r2_comm_leaves() has returned 1. */
 void r2_comm_free(struct r2_comm *c);
 
 /* r2_comm.c. The connection has ended: the reason is made the last WARN again, for the text that

@@ -1,6 +1,6 @@
 /*
- * Peer processes: references, the channel to each, what is announced to it again until it is
- * answered, and when it is gone. Service thread; nothing blocks but a visit of a gate.
+ * Peer processes: references, the channel to each, repetition of what it has not answered, and when
+ * it is gone. Service thread; nothing blocks but a visit of a gate.
  */
 #ifndef R2_PEER_H
 #define R2_PEER_H
@@ -11,7 +11,7 @@ struct r2_peer *r2_peer_get(struct r2_inst *inst,
                             struct r2_oob_peer *oob); /* takes a reference on both */
 void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer);
 /* Sends what has gathered for @peer: by the channel, or over NICs while that does not carry. As
- * inst->post. */
+ * inst->above.post. */
 void r2_peer_post(struct r2_inst *inst, struct r2_peer *peer);
 /* Events of the channel @oob, as the backend reports them; @refused: the host answers, but no such
  * process. What was lost with the old channel is announced again. */

@@ -27,11 +27,11 @@ struct r2_ret {
     enum r2_ret_state state;
     uint64_t since, send_at, interval;
     uint64_t not_before, pause; /* the next attempt, after one that failed */
-    uint64_t failed_at;         /* R: the latest attempt failed, ns; the pair is to answer since */
-    unsigned misses;            /* ... what its pair had not answered by then */
-    uint32_t lost;              /* R: the incarnation whose way is noted to have lost its tail; 0 */
-    uint32_t refused; /* S: the last incarnation that R opened and was told is over; 0: none since
-                         an incarnation began. It stays over. */
+    uint64_t failed_at; /* R: the latest attempt failed, ns; the pair has to answer after that */
+    unsigned misses;    /* ... probation.misses of its pair by then */
+    uint32_t lost;      /* R: the incarnation whose way is noted to have lost its tail; 0 */
+    uint32_t refused;   /* S: the last incarnation that R opened and S has refused; 0: none since an
+                           incarnation began. It stays refused (P23) */
 };
 
 struct r2_reconnect_conn {
@@ -48,7 +48,8 @@ uint64_t r2_reconnect_step(struct r2_comm *c, uint64_t now);
 void r2_reconnect_on_open(struct r2_comm *c, const struct fo_open *m);
 void r2_reconnect_on_open_ok(struct r2_comm *c, const struct fo_open *m);
 void r2_reconnect_on_open_up(struct r2_comm *c, const struct fo_open *m);
-/* DOWN or FENCED of (@p, @inc): told here first. 1 when that incarnation was still being opened. */
+/* DOWN or FENCED of (@p, @inc) has come; called before the engine. 1 when that incarnation was
+ * still being opened. */
 int r2_reconnect_on_over(struct r2_comm *c, int p, uint32_t inc);
 
 /*

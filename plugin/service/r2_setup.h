@@ -21,12 +21,12 @@ struct r2_setup_conn {
     uint64_t since, build_since; /* ns */
     uint32_t listen_id;
     struct r2_oob_name peer_name; /* S: from the handle */
-    uint8_t given;     /* S: connect has handed it, or its failure, to NCCL, or nobody asks after it
-                          any more; inst->lock */
-    uint64_t over_at;  /* ns: set-up was done, or failed; 0: not yet, or it was looked at since
-                          whether NCCL has it. Service thread */
-    uint8_t ready;     /* R: paths that stand */
-    struct fo_rep rep; /* S: what R offered. R: what we offered */
+    uint8_t given;    /* S: connect has handed it, or its failure, to NCCL, or nobody asks after it
+                         any more; inst->lock */
+    uint64_t over_at; /* ns: set-up was done, or failed; 0: not yet, or it was checked since whether
+                         NCCL has it. Service thread */
+    uint8_t ready;    /* R: paths that stand */
+    struct fo_rep rep;   /* S: what R offered. R: what we offered */
     struct fo_conf conf; /* S: what we answered. R: what S answered */
     struct r2_build build[IB_MAX_PATHS];
     void *ctl_src_mem;
@@ -40,7 +40,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
 void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m);
 void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m);
 /* The channel to the peer stands again. R: READY once more where nothing has come yet: S may have
- * given up meanwhile, and its REFUSE, said once, be lost with the channel. */
+ * given up meanwhile, and its REFUSE, which is not repeated, be lost with the channel. */
 void r2_setup_on_channel(struct r2_comm *c);
 void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
 /* Ends it with a reason, of which the peer and, at R, the listener are notified. */
@@ -48,11 +48,11 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((forma
 /* A path that has just come up: whether its NIC or its queue pair failed while it was being built.
  * Then it goes down at once. */
 void r2_setup_check_path(struct r2_comm *c, int p);
-/* Says once where the primary NIC pair has fewer than @wanted queue pairs. */
+/* Warns once where the primary NIC pair has fewer than @wanted queue pairs. */
 void r2_setup_check_qps(struct r2_comm *c, int wanted);
 const char *r2_setup_name(enum r2_setup s);
-/* What of our NICs is announced at set-up of a connection whose own is @dev: which may be backups,
- * the sooner the larger. Returns how many. */
+/* What is announced of our NICs at set-up of a connection whose own is @dev: usable says which may
+ * be backups, larger ones first. Returns how many. */
 int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,

@@ -19,7 +19,7 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job);
 void r2_report_stop(struct r2_inst *inst);
 void r2_report_free(struct r2_inst *inst);
 
-/* End of a turn: says what is complete, writes what has changed, or, with @look, whatever it is.
+/* End of a turn: reports what is complete, writes what has changed, or, with @tick, all of it.
  * Returns when it wants another turn (ns). */
 uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick);
 

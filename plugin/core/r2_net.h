@@ -118,8 +118,8 @@ enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out);
 
 /*
  * Registers [@addr, @addr + @len) on every NIC of @c. @type: IB_PTR_*; @offset, @fd: of a DMA-BUF,
- * which stays the caller's. R2_ERR_SYSTEM: no NIC takes it, or, at a receiver, memory of a
- * GPU that none can flush. *out ends with r2_net_dereg().
+ * which stays the caller's. R2_ERR_SYSTEM: no NIC takes it, or, at a
+ * receiver, none can flush the memory of a GPU. *out ends with r2_net_dereg().
  */
 enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset,
                           int fd, struct ib_mr **out);

@@ -180,12 +180,12 @@ void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
  */
 void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends);
 
-/* Ends the connection with a reason; the first one stays. Logged once, as a WARN. */
+/* Ends the connection with a reason; the first one stays. Logged once, as a WARN, unless it is
+ * being closed. */
 void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The peer has ended, or has sent nothing, known since @at (ns): the connection ends with the
- * reason
- * @what, and with the last fault where no path is left. */
+/* The peer has ended, or has been silent, which is known since @at (ns): the connection ends, with
+ * @what as its reason, and the last fault where no path is left. */
 void fo_fail_peer(struct fo_conn *fc, uint64_t at, const char *what);
 
 /*

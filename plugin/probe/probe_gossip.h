@@ -2,14 +2,14 @@
  * What a process knows of the health of the job's NICs, and which neighbour has not been notified
  * yet (docs/diagnosis.md). Pure: no clock, no malloc; the owner's thread only.
  *
- * (version, origin) orders all reports, of whatever subject, and names each: an origin says no two
- * reports under one version (probe_gossip_next_version). Of two reports about a subject the later
- * one wins, so they may come late, repeated or out of order. A process takes up each report at most
+ * (version, origin) orders all reports, of whatever subject, and names each: an origin makes no two
+ * reports of one version (probe_gossip_next_version). Of two reports about a subject the later
+ * one wins, so they may come late, repeated or out of order. A process accepts each report at most
  * once, and never an older one about a subject after a newer one, also where a full table had to
- * drop reports. So what is relayed comes to an end in any graph.
+ * drop reports. So relaying comes to an end in any graph.
  *
  * Neighbours are numbered by the owner, 0 to PROBE_GOSSIP_NEIGHBOURS - 1; those beyond are not
- * notified (the owner says so once). A number is given again only after probe_gossip_leave().
+ * notified (the owner logs it once). A number is given again only after probe_gossip_leave().
  */
 #ifndef PROBE_GOSSIP_H
 #define PROBE_GOSSIP_H
@@ -37,7 +37,7 @@ struct probe_subject {
 struct probe_report {
     struct probe_subject subject;
     uint64_t version;  /* 1 to PROBE_GOSSIP_VERSION_MAX */
-    uint64_t origin;   /* of the process that said it: breaks ties */
+    uint64_t origin;   /* of the process that made it: breaks ties */
     uint64_t since_ms; /* CLOCK_REALTIME of the fault, by the origin's clock; for people */
     uint8_t blame; /* enum probe_blame; NONE: good again. Nobody's end in particular: of local and
                       remote the owner uses one */
@@ -75,11 +75,12 @@ int probe_report_is_valid(const struct probe_report *w);
 int probe_subject_valid(const struct probe_subject *s);
 
 /*
- * Takes up @w, which neighbour @from said (-1: found out here, heard on this host, or from a
+ * Accepts @w, which neighbour @from has sent (-1: found out here, reported on this host, or from a
  * process that has no number). 1: it is new, and every other neighbour is to be notified; 0: known,
- * older than what is known, or not taken. In every case it may be confirmed to who said it, who is
+ * older than what is known, or not taken. In every case it may be confirmed to its sender, which is
  * sent our report when @w is older and it has not confirmed ours. 1 for a report of another origin
- * may contradict what this process itself found out: it then says its own again, as a new version.
+ * may contradict what this process itself found out: it then publishes its own again, as a new
+ * version.
  *
  * A full table drops the oldest report that is good again, else the oldest. Not taken is a report
  * that would itself be dropped, one about a subject that is not held and no later than any report

@@ -1,6 +1,6 @@
 /*
  * When something breaks again where something has just been found broken: is it the same incident,
- * whose verdict stands, or another that is to be said, too (docs/diagnosis.md)? Pure; any
+ * whose verdict stands, or another that is to be reported, too (docs/diagnosis.md)? Pure; any
  * thread.
  */
 #ifndef PROBE_INCIDENT_H
@@ -10,7 +10,7 @@
 
 enum probe_incident {
     PROBE_SAME,  /* a consequence of what the case is about */
-    PROBE_MUTED, /* another one, too soon after the last: counted, not looked into */
+    PROBE_MUTED, /* another one, too soon after the last: counted, not investigated */
     PROBE_ANEW,  /* another one: a case of its own */
     PROBE_INCIDENTS
 };

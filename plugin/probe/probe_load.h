@@ -1,7 +1,8 @@
 /*
  * When silence is congestion (docs/health.md): what the NICs of both ends moved while a
  * probe went unanswered, and how much longer its answer may take for that. Pure. Times in ns; `at`
- * is on the clock of whose NIC it is, all others on the watch's clock of who asks.
+ * is on the clock of the process that reports its NIC, all others on the watch's clock of the one
+ * that probes.
  */
 #ifndef PROBE_LOAD_H
 #define PROBE_LOAD_H
@@ -14,7 +15,7 @@
 #define PROBE_BUSY_WAIT                                                                            \
     4 /* T_probe that a busy end is waited for while the other one is silent                       \
        */
-#define PROBE_QUEUED_MAX (1ull << 40) /* bytes: what is said beyond is not believed */
+#define PROBE_QUEUED_MAX (1ull << 40) /* bytes: reports of more are limited to it */
 
 /* A NIC, as the processes of its host together see it. */
 struct probe_load {

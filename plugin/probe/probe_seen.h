@@ -1,5 +1,5 @@
 /* How many of the vantage points agree with a verdict. Pure; any thread; nothing blocks or is
- * allocated. */
+ * allocated; nothing fails. */
 #ifndef PROBE_SEEN_H
 #define PROBE_SEEN_H
 
@@ -17,8 +17,7 @@ enum probe_point {
 };
 
 struct probe_seen {
-    unsigned by,
-        of; /* that agree, of those that were probed and about which the verdict says something */
+    unsigned by, of; /* that agree, of those that were probed and that the verdict is about */
 };
 
 /* Adds one that was probed, with its outcome (enum probe_outcome; NA: it was not). */

@@ -7,9 +7,9 @@
 
 #include <stdint.h>
 
-/* Of probes, ERROR says no more than TIMEOUT; of the peer's process it does. */
+/* Of probes, ERROR proves no more than TIMEOUT; of the peer's process it does. */
 enum probe_outcome {
-    PROBE_NA,      /* nobody could ask */
+    PROBE_NA,      /* it could not be probed */
     PROBE_OK,      /* answered */
     PROBE_ERROR,   /* refused at once: a call failed */
     PROBE_TIMEOUT, /* no answer */
@@ -43,8 +43,8 @@ struct probe_end {
 
 struct probe_facts {
     uint8_t direct; /* enum probe_outcome: the pair itself, after the fault */
-    uint8_t peer; /* its process: OK it said what it found; ERROR its host says it is gone; TIMEOUT
-                     no word */
+    uint8_t peer;   /* its process: OK: it has sent its facts; ERROR: its host refuses, it is gone;
+                       TIMEOUT: nothing came */
     /* Pairs between the same two processes that share neither NIC with this one: OK when any
      * answered since the fault.
      */
@@ -52,7 +52,7 @@ struct probe_facts {
     uint8_t others_n; /* how many of them were probed; no NIC is in two of them. One that worked
                          until this pair failed, and is silent since, counts as PROBE_SEVERAL */
     struct probe_end local,
-        remote; /* remote: as the peer announced it; all NA where it said nothing */
+        remote; /* remote: as the peer announced it; all NA where it announced nothing */
 };
 
 /*
@@ -88,7 +88,7 @@ struct probe_verdict {
 /*
  * Fields of *f out of range count as not available.
  *
- * Proved is what an end says of itself: its port is down, its device is gone, its port is up and
+ * Proved is what an end reports of itself: its port is down, its device is gone, its port is up and
  * neither its loop nor anything else answers; and that the peer's host refuses its process. One
  * proof is blamed whatever else would fit; two are unknown.
  */

@@ -1,7 +1,6 @@
 /*
- * When a path's silence is long enough to ask (docs/health.md): rate, expected time,
- * limits. Pure; times in ns on the watch's clock, which stands still while the process does not
- * run.
+ * When a path's silence is long enough for a probe (docs/health.md): rate, expected time, limits.
+ * Pure; times in ns on the watch's clock, which stands still while the process does not run.
  */
 #ifndef PROBE_WATCH_H
 #define PROBE_WATCH_H
@@ -10,7 +9,7 @@
 
 #define PROBE_RATE_UNKNOWN 10000000ull /* bytes/s, until it is measured */
 #define PROBE_RATE_MIN     2000000ull  /* bytes/s: slower than any network this is meant for */
-#define PROBE_SAMPLE_BYTES 65536ull    /* fewer bytes say more about latency than about rate */
+#define PROBE_SAMPLE_BYTES 65536ull    /* fewer bytes measure latency rather than rate */
 #define PROBE_BACKOFF_MAX  1000000000ull
 
 /* What a tick reads of a path. */
@@ -40,8 +39,8 @@ void probe_watch_rest(struct probe_watch *w);
 /* Takes in one tick of a path that has no work outstanding, but had some not long ago. */
 void probe_watch_idle(struct probe_watch *w, uint64_t now, const struct probe_pulse *s);
 
-/* Takes in one tick of a path with work outstanding. 1: silent for too long, look at it; then not
- * again before the back-off. */
+/* Takes in one tick of a path with work outstanding. 1: silent for too long, to be checked; then
+ * not again before the back-off. */
 int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pulse *s,
                      uint64_t t_suspect);
 
@@ -51,9 +50,8 @@ static inline uint64_t probe_watch_silence(const struct probe_watch *w, uint64_t
     return w->moved_at && now > w->moved_at ? now - w->moved_at : 0;
 }
 
-/* How long to wait for the answer to a probe that queues behind @expect ns of data on a pair whose
- * slowest answer took
- * @slowest ns. */
+/* How long to wait (ns) for the answer to a probe that queues behind @expect ns of data, on a pair
+ * whose slowest answer took @slowest ns. */
 static inline uint64_t probe_limit(uint64_t t_probe, uint64_t expect, uint64_t slowest)
 {
     return t_probe + 2 * expect + 4 * slowest;

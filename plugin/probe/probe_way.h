@@ -24,7 +24,7 @@ struct probe_ways {
 /*
  * Way @way has lost a tail, or is silent while another one answers. It is avoided for 10 s, and
  * twice as long each time that it happens again within twice that time, up to 5 minutes: one that
- * is mended is taken again without anybody's word. 0 and numbers beyond are no way.
+ * is mended is taken again by itself. 0 and numbers beyond are no way.
  */
 void probe_ways_lost(struct probe_ways *w, unsigned way, uint64_t now);
 bool probe_ways_avoids(const struct probe_ways *w, unsigned way, uint64_t now);

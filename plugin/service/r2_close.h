@@ -7,7 +7,7 @@
 
 /* The end of one connection. */
 struct r2_close_conn {
-    int abort;         /* requests were outstanding: BYE(abort) is sent */
+    int abort;         /* BYE is an aborting one */
     int bye_ok;        /* the peer has answered BYE, or does not know the connection */
     uint64_t ended_at; /* when it was found to have ended, not closed by NCCL: the peer is notified;
                           ns; 0 */

@@ -21,7 +21,8 @@ struct fo_report_ok;
 int r2_gossip_open(struct r2_inst *inst);
 void r2_gossip_close(struct r2_inst *inst);
 
-/* There is a connection to the peer process, on @host: it is notified, too. It goes. */
+/* join: there is a connection to the peer process, on @host: it is notified, too. leave: the peer
+ * goes. */
 void r2_gossip_join(struct r2_inst *inst, struct r2_peer *peer, const char *host);
 void r2_gossip_leave(struct r2_inst *inst, struct r2_peer *peer);
 
@@ -43,11 +44,11 @@ void r2_gossip_heard(struct r2_inst *inst, const struct probe_report *w, const c
 uint64_t r2_gossip_send(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 
 /*
- * Bit per path of @c: what others say makes one of its NICs, or the way between them, a bad choice,
- * and the pair has not answered here since. New work goes elsewhere if it can.
+ * Bit per path of @c: by reports of others one of its NICs, or the way between them, is a bad
+ * choice, and the pair has not answered here since. New work goes elsewhere if it can.
  */
 uint32_t r2_gossip_avoid(const struct r2_comm *c);
-/* A pair that has answered: what others say of it is not so here. */
+/* Subscribes to on_pair: for a pair that has answered here, reports of others do not count. */
 extern const struct r2_subscriber r2_gossip_subscriber;
 
 /* Whether something about @pair is known to be bad. */
@@ -66,7 +67,7 @@ const struct probe_report *r2_gossip_reason(const struct r2_pair *pair,
                                             enum r2_gossip_place *place);
 /* Whether @peer's process, or its host, is. */
 int r2_gossip_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer);
-/* Whether what is said of @s is about @pair: one of its NICs, the way between them, or the peer's
+/* Whether @s concerns @pair: one of its NICs, the way between them, or the peer's
  * process. */
 int r2_gossip_about(const struct probe_subject *s, const struct r2_pair *pair);
 

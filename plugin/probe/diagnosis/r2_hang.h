@@ -1,6 +1,6 @@
 /*
  * Who holds the job up (docs/diagnosis.md): what each connection waits for, by counters that it
- * keeps anyway; questions and answers of probe_hang.h; the line R2-H01. Nothing is ended or moved.
+ * keeps anyway; requests and reports of probe_hang.h; the line R2-H01. Nothing is ended or moved.
  * Service thread; nothing blocks but for the visit of a gate.
  */
 #ifndef R2_HANG_H
@@ -8,7 +8,7 @@
 
 #include "core/r2_notify.h"
 
-/* What one connection waits for, as of the latest look. */
+/* What one connection waits for, as of the latest round. */
 struct r2_hang_conn {
     uint64_t moved;  /* counters that change with what it waits for */
     uint64_t posted; /* ... with what NCCL has asked of it */
@@ -21,14 +21,14 @@ struct r2_hang_conn {
 enum r2_hang_state {
     R2_HANG_RESTS,    /* nothing is wanted of it, or it moves */
     R2_HANG_NO_CTS,   /* S: NCCL wants to send, and no receive is posted */
-    R2_HANG_NO_ACK,   /* S: the NICs have done all, the process at the other end has not said so */
+    R2_HANG_NO_ACK,   /* S: the NICs have done all, R's process has not acknowledged it */
     R2_HANG_NO_DATA,  /* R: receives are posted, and nothing comes */
     R2_HANG_IN_FLIGHT /* work requests have no completion, or no path is up */
 };
 
 /* Allocates, at init. -1: out of memory. Freed with the instance. */
 int r2_hang_open(struct r2_inst *inst);
-/* Our name stands: questions may be put. @rank: of this process; -1: not known. */
+/* Our name is known: requests may be sent. @rank: of this process; -1: not known. */
 void r2_hang_begin(struct r2_inst *inst, int rank);
 
 void r2_hang_on_record(struct r2_inst *inst, struct r2_peer *peer, const struct fo_hang *m);

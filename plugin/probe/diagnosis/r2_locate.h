@@ -29,7 +29,7 @@ enum r2_case_state {
     R2_CASE_STATES
 };
 
-/* A NIC pair that is asked for a case. It may go meanwhile: found again by its names. */
+/* A NIC pair that is probed for a case. It may go meanwhile: found again by its names. */
 struct r2_case_probe {
     struct r2_peer *peer;
     uint8_t nic, peer_nic;
@@ -38,8 +38,8 @@ struct r2_case_probe {
     char host[FO_HOST_NAME]; /* a copy: the peer may go before the case does */
     uint8_t outcome;         /* enum probe_outcome, once ended */
     uint8_t ended;
-    uint8_t alone; /* it was probed and has not answered since, but its process did not say either
-                      that its end is in order */
+    uint8_t alone;    /* it was probed and has not answered since, but its process has not confirmed
+                         either that its end is in order */
     unsigned answers; /* of the pair, when it was probed */
     uint64_t at;      /* real time, ns: when its end was seen; 0: not yet */
 };
@@ -105,7 +105,7 @@ void r2_locate_lost(struct r2_comm *c, int p);
 /* The peer's host refuses the channel; or its process has been silent for long while its NIC
  * answers. */
 void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process);
-/* That process speaks again. */
+/* A record of that process has come again. */
 void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer);
 /* A path over that pair has returned; of the two ends only the receiver's asks for how long the
  * pair answers. */

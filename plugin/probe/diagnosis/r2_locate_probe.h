@@ -11,8 +11,8 @@ enum probe_port r2_locate_port(const struct r2_inst *inst, int nic);
 /* ns, watch's clock: how long own probes may take, some room included. @pair may be NULL. */
 uint64_t r2_locate_limit(const struct r2_inst *inst, const struct r2_pair *pair);
 
-/* Asks the pair, our loop, other remote ports, other pairs of the two processes. @pair NULL: the
- * pair cannot be probed. */
+/* Probes the pair, our loopback, other remote ports, other pairs of the two processes. @pair NULL:
+ * the pair cannot be probed. */
 void r2_locate_probe(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair);
 
 /* Takes what has been answered by now into @k->facts; 1: nothing more is to come, or the time is

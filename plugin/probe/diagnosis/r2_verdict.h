@@ -1,4 +1,4 @@
-/* What a decided case means, and who hears of it: the job (gossip), the operator (one WARN line),
+/* What a decided case means, and to whom it goes: the job (gossip), the operator (one WARN line),
  * the history. Service thread; nothing blocks. */
 #ifndef R2_VERDICT_H
 #define R2_VERDICT_H
@@ -15,15 +15,15 @@ struct r2_comm;
 /* Allocates what is remembered of verdicts. -1: out of memory. Freed with the instance. */
 int r2_verdict_open(struct r2_inst *inst);
 
-/* Decides by the facts of @k and says it, unless the job knows it already. */
+/* Decides by the facts of @k and reports it, unless the job knows it already. */
 void r2_verdict_announce(struct r2_inst *inst, const struct r2_case *k);
 /* No verdict revises an earlier one about @peer; about that NIC pair of it. */
 void r2_verdict_forget(struct r2_inst *inst, const struct r2_peer *peer);
 void r2_verdict_forget_pair(struct r2_inst *inst, const struct r2_peer *peer, int nic,
                             int peer_nic);
 
-/* Says that the channel to @peer is lost, since @peer->channel.lost (R2-O01). Not of a NIC, and no
- * gossip: every process has its own channels. */
+/* Reports that the channel to @peer is lost, since @peer->channel.lost (R2-O01). It concerns no
+ * NIC, and is no gossip: every process has its own channels. */
 void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer);
 
 /* The time of day (ms since 1970) of an instant of r2_now(), as lines have it. Any thread. */
@@ -38,13 +38,13 @@ struct r2_found {
     uint8_t code;                 /* enum probe_code */
     uint8_t over;                 /* that part is good again */
 };
-/* The latest verdict that was said and named suspects only: one that names the component later
+/* The latest verdict that was reported and named suspects only: one that names the component later
  * revises it, unless the pair has been good again since. */
 struct r2_undecided {
     uint8_t reported, nic, peer_nic;
     struct r2_peer *peer;
     uint64_t at;       /* watch's clock */
-    uint64_t since_ms; /* as said */
+    uint64_t since_ms; /* as reported */
     uint32_t id;       /* as announced */
 };
 
@@ -70,7 +70,7 @@ void r2_verdict_over(struct r2_inst *inst, const struct probe_subject *s);
 #define R2_VERDICT_FOUND 180
 void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND]);
 /* The code (enum probe_code) of the failure that a connection of this process ended with last,
- * which others that are aborted for it tell their peers. Any thread. */
+ * which others that are aborted for it send to their peers. Any thread. */
 uint8_t r2_verdict_ended(struct r2_inst *inst);
 /* The latest verdict, if it is not older than @age (ns); else its code is NONE and its text empty.
  * Any thread. */

@@ -1,5 +1,5 @@
-/* What a case has found, in words: who asked what, the outcome, when. Service thread; nothing
- * blocks. Private to r2_verdict.c and r2_finding.c. */
+/* What a case has found, as text: what was probed from where, the outcome, when. Service thread;
+ * nothing blocks. Private to r2_verdict.c and r2_finding.c. */
 #ifndef R2_VERDICT_EVIDENCE_H
 #define R2_VERDICT_EVIDENCE_H
 

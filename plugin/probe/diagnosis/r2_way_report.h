@@ -1,5 +1,5 @@
 /*
- * What is said of a way that the fabric has lost (R2-F04): the operator's line, with both
+ * The report of a way that the fabric has lost (R2-F04): the operator's line, with both
  * five-tuples that a switch hashes, and the fact on_cause. Service thread; nothing blocks.
  */
 #ifndef R2_WAY_REPORT_H

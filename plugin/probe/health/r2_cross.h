@@ -1,7 +1,7 @@
 /*
- * Cross pairs: one of our NICs and a peer's NIC of another rail, asked as auxiliary points when
- * something breaks and used for nothing else (docs/diagnosis.md). Whether rails reach each other
- * nobody says: a pair that has never answered is evidence of nothing. Service thread; nothing
+ * Cross pairs: one of our NICs and a peer's NIC of another rail, probed as auxiliary points when
+ * something breaks and used for nothing else (docs/diagnosis.md). Whether rails reach each other is
+ * not known: a pair that has never answered is evidence of nothing. Service thread; nothing
  * blocks.
  */
 #ifndef R2_CROSS_H

@@ -14,19 +14,19 @@
 
 /*
  * A message to @peer is about to be given to the channel: when those before it, for
- * NCCL_R2_T_REPEAT, have brought none of the peer's, a question that its process always answers
- * goes with it.
+ * NCCL_R2_T_REPEAT, have brought none of the peer's, a request that its process always answers goes
+ * with it.
  */
 void r2_inband_request(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
-/* Adds a question that the peer's process always answers to what goes out next. false: no pair
- * could carry it. */
+/* Adds a request that the peer's process always answers to what goes out next. false: no pair could
+ * carry it. */
 bool r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer);
 /* The channel has taken a message to @peer. */
 void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 /*
  * The channel, though it takes messages, has brought none of the peer's for NCCL_R2_T_REPEAT since
- * that question; or the peer announces that this is so at its end: what arrives here need not
- * arrive there.
+ * that request; or the peer announces that this is so at its end: what arrives here need not arrive
+ * there.
  */
 int r2_inband_due(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now);
 /* Whether there is a pair to the peer that messages could go over now, but for the one between @nic
@@ -41,11 +41,11 @@ void r2_inband_progress(struct r2_inst *inst);
 /* Descriptors that are readable when there is something to take; at most IB_MAX_NICS. Returns how
  * many. */
 int r2_inband_fds(struct r2_inst *inst, struct pollfd *fds);
-/* The channel has brought a word, or is up again. */
+/* The channel has brought a message, or is up again. */
 void r2_inband_channel(struct r2_inst *inst, struct r2_peer *peer);
 
 /* Of a pair's jobs; device's worker. They never fail the pair: without a queue pair for messages it
- * asks all the same. */
+ * is probed all the same. */
 void r2_inband_create(struct r2_pair *pair);
 void r2_inband_connect(struct r2_pair *pair);
 /* A job of the pair is back: its NIC's pool may stand now. */

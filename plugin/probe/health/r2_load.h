@@ -30,16 +30,17 @@ struct r2_load_conn {
 int r2_load_open(struct r2_inst *inst);
 
 /* Each tick of the watch: what the connections have moved since the last one is counted, and
- * written on the host registry. */
+ * written into the host registry. */
 void r2_load_step(struct r2_inst *inst, uint64_t now);
 
 /* Bytes that all processes of this host have moved over our NIC; only differences mean something.
  */
 uint64_t r2_load_moved(struct r2_inst *inst, int nic, uint64_t now);
 
-/* A probe that counts has been put over @pair: nothing is known of either end. */
+/* A probe that counts has been posted over @pair: nothing is known of either end. */
 void r2_load_begin(struct r2_pair *pair);
-/* ... and is put again: our NIC is checked, the peer's process is queried for its own. */
+/* ... and is posted again: our NIC is checked, the peer's process is requested to report its own.
+ */
 void r2_load_tick(struct r2_pair *pair, uint64_t clock);
 void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load *m);
 

@@ -38,10 +38,10 @@ struct r2_loopback {
 
 /* Allocates one for each NIC. -1: out of memory. Freed with the instance. */
 int r2_loopbacks_open(struct r2_inst *inst);
-/* A connection over NIC @nic stands: made and asked once, if it is not, to learn whether this NIC
+/* A connection over NIC @nic stands: made and probed once, if it is not, to learn whether this NIC
  * can do that at all. */
 void r2_loopback_want(struct r2_inst *inst, int nic);
-/* Asks, unless that is under way. Its end raises `probes`; a NIC that is dead, or has never
+/* Posts a probe, unless one is out. Its end raises `questions`; a NIC that is dead, or has never
  * answered itself, is not probed: not available. @limit: ns. */
 void r2_loopback_probe(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit);
 /* Takes answers; returns whether one is waited for. */

@@ -18,7 +18,7 @@ enum r2_pair_state {
     R2_PAIR_BUILD,   /* job: the queue pair is being made */
     R2_PAIR_OPEN,    /* INIT: waits for the peer's address */
     R2_PAIR_JOIN,    /* job: being connected */
-    R2_PAIR_JOINED,  /* RTS; may ask once the peer is known to be connected, too */
+    R2_PAIR_JOINED,  /* RTS; can be probed once the peer is known to be connected, too */
     R2_PAIR_BROKEN,  /* could not be made or connected */
     R2_PAIR_DEAD,    /* did not answer */
     R2_PAIR_DESTROY, /* job: being taken down, to be made anew or for good */
@@ -82,15 +82,16 @@ struct r2_pair_announce {
     uint8_t answer;  /* the peer wants our state */
     uint8_t inquire; /* the peer is to say whether its end is in order */
     uint8_t back;    /* our NIC has come back: to be announced */
-    uint8_t owes, works;     /* the peer waits to hear that its probe was answered; it was */
+    uint8_t owes, works;     /* the peer waits for the report that a probe of ours was answered; one
+                                was */
     struct r2_repeat repeat; /* real time */
 };
 
 enum r2_probe_state {
     R2_PROBE_IDLE,
-    R2_PROBE_OUT,    /* put, and nobody's verdict waits for the answer */
-    R2_PROBE_COUNTS, /* no answer is evidence, once the peer's process has confirmed that its end is
-                        in order */
+    R2_PROBE_OUT,    /* posted, and no verdict depends on the answer */
+    R2_PROBE_COUNTS, /* a missing answer is evidence, once the peer's process has confirmed that its
+                        end is in order */
     R2_PROBE_TIMED,  /* ... it has: the time for an answer runs */
     R2_PROBE_GOOD,   /* ... and the peer's own probe has been answered since */
     R2_PROBE_STATES
@@ -100,12 +101,12 @@ enum r2_probe_state {
  * r2_pair_probe.c */
 struct r2_pair_probe {
     enum r2_probe_state state;
-    uint8_t greeted;    /* put once since it became ready */
-    uint8_t check;      /* it is out because the peer asks */
-    uint8_t late;       /* ... and was put again: its time says nothing of the queues */
+    uint8_t greeted;    /* posted once since the pair became ready */
+    uint8_t check;      /* it is out because the peer requested it */
+    uint8_t late;       /* ... and was posted again late: its time is no measure of the queues */
     uint8_t announced;  /* the state has been requested of the peer's process since the one that
-                           counts was put */
-    uint8_t anew;       /* put again, to a new queue pair; until one is answered */
+                           counts was posted */
+    uint8_t anew;       /* posted again, on a new queue pair; until one is answered */
     uint8_t silent;     /* this end gave the present incarnation up for silence */
     uint8_t unanswered; /* one that counts ended with its queue pair, and none has been answered
                            since */
@@ -113,14 +114,14 @@ struct r2_pair_probe {
     uint64_t requested_at, checked_at, suspect_at, post_at;
     uint64_t from;      /* of the one that counts: since when the answer may be expected */
     uint64_t limit;     /* ... within which */
-    uint64_t wanted;    /* limit of the one to put as soon as the pair is ready; 0: none */
+    uint64_t wanted;    /* limit of the one to post as soon as the pair is ready; 0: none */
     uint64_t silent_at; /* when either end gave the pair up for silence last; 0: never */
     uint64_t last_ok;   /* last answer of this queue pair; 0: none */
     uint64_t slowest;   /* longest answer time, fading */
     uint64_t brisk;     /* ... since the post that was answered: no lost packet is in it */
     unsigned posted;
     unsigned answers;               /* counts probes that were answered */
-    struct probe_track here, there; /* what became known since it was put; r2_load.c */
+    struct probe_track here, there; /* what became known since it was posted; r2_load.c */
 };
 
 /* Of the queue pair for messages; r2_inband.c */
@@ -149,14 +150,14 @@ struct r2_pair {
     uint8_t avoid; /* others blame a part of it, and it has not answered here; r2_gossip.c */
     uint32_t inc;  /* our incarnation */
     struct probe_qp qp;
-    struct ib_inband_qp inband; /* for messages, beside the probe's: lives and dies with it */
+    struct ib_inband_qp inband; /* for messages, beside the probe's: made and destroyed with it */
     struct {
         struct ib_path_addr addr;
         struct probe_qp_alt alt; /* of the probe's second way, and the two */
         uint64_t guid;           /* node GUID, port, name; 0 and "": not heard */
         uint8_t port;
         char name[FO_NIC_NAME];
-    } far; /* the peer's NIC, as it says */
+    } far; /* the peer's NIC, as it announces it */
     struct r2_pair_build build;
     struct r2_pair_announce announce;
     struct r2_pair_probe probe;
@@ -172,7 +173,7 @@ static inline bool r2_pair_is_probing(const struct r2_pair *pair)
 {
     return pair->probe.state != R2_PROBE_IDLE;
 }
-/* ... and no answer to it is evidence. */
+/* ... and a missing answer to it is evidence. */
 static inline bool r2_pair_is_judged(const struct r2_pair *pair)
 {
     return pair->probe.state >= R2_PROBE_COUNTS;
@@ -212,19 +213,19 @@ int r2_pair_ready(const struct r2_pair *pair);
 /* The peer, which may have given its queue pair up without a message, makes it anew then. */
 void r2_pair_inquire(struct r2_pair *pair);
 /*
- * Asks, unless that is under way. No answer within @limit ns (0: nobody waits) ends every
- * incarnation over the pair. A pair without a working queue pair gets a new one first. Does not end
- * incarnations itself: the caller may be inside a gate.
+ * Posts a probe, unless one that counts is out. No answer within @limit ns (0: nobody waits) ends
+ * every incarnation over the pair. A pair without a working queue pair gets a new one first. Does
+ * not end incarnations itself: the caller may be inside a gate.
  */
 void r2_pair_send_probe(struct r2_pair *pair, uint64_t clock, uint64_t limit);
 
 /* Announcements; returns the next deadline (real time). */
 uint64_t r2_pairs_announce(struct r2_inst *inst, uint64_t now);
-/* Answers and verdicts; what there is to look for next, on any pair. */
+/* Polls for answers, and decides; returns what there is to poll for next, on any pair. */
 enum r2_pairs_want {
     R2_PAIRS_NOTHING,
     R2_PAIRS_TICKS, /* a probe is out, or a way is suspected */
-    R2_PAIRS_SOON,  /* ... whose answer is waited for, or timed */
+    R2_PAIRS_SOON,  /* ... a probe whose answer is waited for, or timed */
 };
 enum r2_pairs_want r2_pairs_watch(struct r2_inst *inst, uint64_t clock);
 

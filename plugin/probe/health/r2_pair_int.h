@@ -16,11 +16,11 @@ void r2_pair_move(struct r2_pair *pair, enum r2_pair_state to);
 void r2_pair_probe_move(struct r2_pair *pair, enum r2_probe_state to);
 /* ... and of its probation's. */
 void r2_probation_move(struct r2_pair *pair, enum r2_probation_state to);
-/* It did not answer: what it has sent is not sent again for ever. */
+/* The pair did not answer: RC is kept from repeating what was posted. */
 void r2_pair_give_up(struct r2_pair *pair);
 /* Connects the queue pair, which stands in INIT, to @pair->far.addr. */
 void r2_pair_join(struct r2_pair *pair);
-/* Made anew, now or when its job is back. A probe that is out is put again to the new one. */
+/* Made anew, now or when its job is back. A probe that is out is posted again on the new one. */
 void r2_pair_rebuild(struct r2_pair *pair);
 /* The same, with back-off until one has answered: an end that can build none must not keep the
  * other one building. */

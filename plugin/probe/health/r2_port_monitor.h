@@ -1,7 +1,7 @@
 /*
  * What happens to our NICs: device events, and a check of every port now and then, because some
  * failures come without any event (a device removed, an interface taken down with its completions
- * lost). Service thread; nothing blocks but a visit of a gate.
+ * lost). Service thread, no gate held; nothing blocks but a visit of a gate.
  */
 #ifndef R2_PORT_MONITOR_H
 #define R2_PORT_MONITOR_H

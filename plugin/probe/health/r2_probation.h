@@ -1,5 +1,5 @@
 /*
- * When a NIC pair may be used again (docs/recovery.md): asked until it answers for the hold
+ * When a NIC pair may be used again (docs/recovery.md): probed until it has answered for the hold
  * time. Service thread, no gate needed unless said otherwise; nothing blocks.
  */
 #ifndef R2_PROBATION_H
@@ -23,18 +23,21 @@ enum r2_haste {
  * good for it; else its connections are kicked when it is.
  */
 int r2_probation_good(struct r2_pair *pair, uint64_t since, enum r2_haste haste);
-/* Another process of this host says that it answers again. */
+/* Another process of this host reports that the two ports answer again. */
 void r2_probation_on_good_report(struct r2_pair *pair);
-/* The peer wants it asked and mended. */
+/* The peer wants the pair probed, and made anew where it failed. */
 void r2_probation_wanted(struct r2_pair *pair);
 /* The peer has made its own anew, or, without @anew, waits still: one attempt, in turn. */
 void r2_probation_for_peer(struct r2_pair *pair, int anew);
-/* A new incarnation over it begins; @now 0: what it ends with is no failure. @pair may be NULL. */
+/* A new incarnation over it begins, at @now (ns); 0: what the last one ended with was no failure.
+ * @pair may be NULL. */
 void r2_probation_used(struct r2_pair *pair, uint64_t now);
-/* Our NIC is back; the peer announces that its own is; the pair can be probed (again). */
+/* Our NIC is back; the peer announces that its own is; the pair can be probed (again): the next
+ * attempt is brought forward. */
 void r2_probation_nic_up(struct r2_inst *inst, int nic);
 void r2_probation_back(struct r2_pair *pair);
 void r2_probation_soon(struct r2_pair *pair);
+/* Begins and ends attempts. Returns the next deadline (ns). */
 uint64_t r2_probation_step(struct r2_inst *inst, uint64_t now);
 
 /*

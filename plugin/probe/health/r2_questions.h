@@ -1,8 +1,8 @@
 /*
- * How many questions about single connections go between two processes (docs/health.md,
- * "Questions"). SUSPECT and WANT make the receiving process look, and write, for one connection
- * each; a thousand connections that wait for the same process learn no more than a few of them, and
- * what is said about a failure stands behind them all. Service thread; nothing blocks.
+ * How many delivery queries (SUSPECT) and CTS requests (WANT) go between two processes
+ * (docs/health.md, "Questions"). Each makes the receiving process poll, and write, for one
+ * connection; a thousand connections that wait for the same process learn no more than a few of
+ * them, and records about a failure queue behind them all. Service thread; nothing blocks.
  */
 #ifndef R2_QUESTIONS_H
 #define R2_QUESTIONS_H
@@ -11,13 +11,13 @@
 
 #include "core/r2_inst.h"
 
-/* In a tick of the watch, T_suspect / 4. An end hears more than the other asks: their ticks do not
+/* In a tick of the watch, T_suspect / 4. An end takes more than the other sends: their ticks do not
  * fall together. What comes beyond is passed over: it is repeated. */
 #define R2_QUESTIONS_ASKED  64 /* by this process */
 #define R2_QUESTIONS_PEER   16 /* ... of one other */
 #define R2_QUESTIONS_ANSWER 32 /* to one other */
 
-/* Whether one more may be asked about @c now; it is counted. */
+/* Whether one more may be sent about @c now; it is counted. */
 bool r2_questions_may_ask(struct r2_comm *c);
 /* Whether one more about @c is answered now; it is counted. */
 bool r2_questions_may_answer(struct r2_comm *c);

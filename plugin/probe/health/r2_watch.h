@@ -1,5 +1,5 @@
 /* The watchdog: finds paths that fail without an error completion (docs/health.md).
- * Service thread; nothing blocks. */
+ * Service thread; nothing blocks but for the visit of a gate. */
 #ifndef R2_WATCH_H
 #define R2_WATCH_H
 
@@ -23,9 +23,10 @@ struct r2_watch_conn {
     } tail[IB_MAX_PATHS];
     uint8_t way[IB_MAX_PATHS];   /* R: that it has chosen last; r2_ways.c. 0: none */
     uint8_t quiet[IB_MAX_PATHS]; /* ticks without work */
-    uint8_t rests;               /* ... and without anything else to look at, on no path */
+    uint8_t rests;               /* ... and without anything else to check, on any path */
     struct {
-        uint64_t seq, since; /* R: what S claims and we lack, since when; since 0: nothing */
+        uint64_t seq,
+            since; /* R: what S has in SUSPECT and we lack, since when; since 0: nothing */
     } claim[IB_MAX_PATHS];
     struct {
         uint64_t moved, since;   /* completions and acknowledgements, so many since then */
@@ -45,26 +46,26 @@ uint64_t r2_watch_silence(const struct r2_comm *c, int p);
 
 /*
  * Moves the watch's clock (ns) to @now, by T_suspect / 2 at most: it stands while this process
- * does. First in every step of the service thread: what a message asks or says counts from here.
+ * does. First in every step of the service thread: times of what the step finds count from here.
  */
 void r2_watch_clock(struct r2_inst *inst, uint64_t now);
 
-/* Looks at the connections that are awake every NCCL_R2_T_SUSPECT / 4, at probes that are out every
- * millisecond; where there is nothing of either, every 100 ms, and when a connection wakes. Returns
- * the next time (ns). */
+/* Checks the connections that are awake every NCCL_R2_T_SUSPECT / 4, polls probes that are out
+ * every millisecond; where there is nothing of either, it runs every 100 ms, and when a connection
+ * wakes. Returns the next time (ns). No gate held; visits gates. */
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now);
 
 /* Whether @c stands and is not being closed. Any thread. */
 bool r2_watch_is_watched(const struct r2_comm *c);
 
-/* Whether @pair answers is probed now, whoever is silent or not. */
 struct r2_pair;
+/* Probes @pair, with a verdict, whether any path over it is silent or not. */
 void r2_watch_probe(struct r2_pair *pair);
 
-/* The sender has everything acknowledged by our NIC and not by us. Gate held. */
+/* SUSPECT: our NIC has acknowledged parts that S has no acknowledgement of ours for. Gate held. */
 void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m);
 
-/* The sender waits for a CTS that we may have written long ago. Gate held. */
+/* WANT: S waits for a CTS that we may have written long ago. Gate held. */
 void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m);
 
 /* Paths that are up beside @paths, to one of which the connection could go: one of last resort

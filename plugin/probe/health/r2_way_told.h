@@ -1,8 +1,8 @@
 /*
- * What the processes that share a NIC pair tell each other of its ways (docs/health.md, "What one
- * process finds, the others know"): one finds out that a way is silent, and paths of the others
- * leave it before they stand still. It concerns the processes of two hosts, which hear it by WAY
- * and by their host registry, and no other: there is no gossip of it. Service thread; nothing
+ * What the processes that share a NIC pair announce to each other of its ways (docs/health.md,
+ * "What one process finds, the others know"): one finds out that a way is silent, and paths of the
+ * others leave it before they stand still. It concerns the processes of two hosts, which get it by
+ * WAY and by their host registry, and no other: there is no gossip of it. Service thread; nothing
  * blocks but for visits of gates.
  */
 #ifndef R2_WAY_TOLD_H
@@ -28,7 +28,7 @@ void r2_way_told_on_record(struct r2_inst *inst, struct r2_peer *peer, const str
  */
 void r2_way_told_heard(struct r2_inst *inst, int nic, const uint8_t gid[16], uint32_t label,
                        uint64_t ns, const char *who);
-/* How many ways @pair has is known from now on: what was heard before, or found out with another
+/* How many ways @pair has is known from now on: what was reported before, or found out with another
  * process at the same port, concerns it, too. No gate held. */
 void r2_way_told_join(struct r2_pair *pair);
 

@@ -18,16 +18,16 @@ struct r2_pair_ways {
     struct probe_ways known;
     struct probe_way_wish wish; /* the ways of the probe's queue pairs, as soon as they are
                                    connected; turn 0: not chosen */
-    uint8_t n;        /* how many there are, since the peer said where its NIC is; 0: not known */
+    uint8_t n;        /* how many there are, since the peer's address is known; 0: not known */
     uint8_t silent;   /* both were, and the pair was given up */
     uint8_t single;   /* a second queue pair could not be connected: it does without */
-    uint8_t suspect;  /* a way to be asked next; 0: none */
+    uint8_t suspect;  /* a way to be probed next; 0: none */
     uint64_t next_at; /* the probe's ways are not changed before */
 };
 
 /* R: the way of path @p's next incarnation; its last one took path->way, 0 if it is the first. */
 unsigned r2_ways_pick(struct r2_comm *c, int p);
-/* A path over the pair by @way has lost its tail: it is avoided, and the pair's probe asks it. */
+/* A path over the pair by @way has lost its tail: it is avoided, and the pair's probe takes it. */
 void r2_ways_on_lost(struct r2_pair *pair, unsigned way);
 /* Whether there is a choice, and a way that has lost nothing lately. */
 bool r2_ways_has_good(const struct r2_pair *pair);
@@ -46,8 +46,8 @@ void r2_ways_begin_probe(struct r2_pair *pair);
 void r2_ways_on_wish(struct r2_pair *pair, const struct probe_way_wish *theirs);
 /* They are connected, or the first of them is. */
 void r2_ways_on_joined(struct r2_pair *pair);
-/* One of the probe's ways is silent while the other answers: it is asked again on a new queue pair,
- * and left if that is silent, too, for a better one, if there is one. */
+/* Where one of the probe's ways is silent while the other answers, it is probed again on a new
+ * queue pair, and left if that is silent, too, for a better one, if there is one. */
 void r2_ways_check_probe(struct r2_pair *pair, uint64_t clock);
 
 #endif

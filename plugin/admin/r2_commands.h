@@ -15,9 +15,9 @@
 struct r2_commands {
     struct r2_command_file {
         struct r2_rundir_stamp stamp;
-        uint64_t number[IB_MAX_NICS]; /* of the command that was taken up last; 0: none */
+        uint64_t number[IB_MAX_NICS]; /* of the command that was applied last; 0: none */
         int logged;
-        int primed; /* what it held when it was read first was said before this process */
+        int primed; /* it was read once: what it had then was commanded before this process began */
     } file[2];
 };
 

@@ -7,7 +7,7 @@
 
 #include "core/r2_notify.h"
 
-/* Takes up what the environment and the drain files say now. Reads the files when they have
+/* Applies what the environment and the drain files have now. Reads the files when they have
  * changed; on a local file system. */
 void r2_drain_poll(struct r2_inst *inst);
 /* Exactly these of our NICs are drained from now on, bit per NIC. */
@@ -16,7 +16,7 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics);
 void r2_drain_comm(struct r2_comm *c);
 /* A connection to @peer begins, which may know nothing of drains (any more). */
 void r2_drain_announce(struct r2_inst *inst, struct r2_peer *peer);
-/* Says it again where it was not answered yet; returns the next time (ns). */
+/* Announces it again where it was not answered yet; returns the next time (ns). */
 uint64_t r2_drain_send(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 /* The peer's reports. */
 void r2_drain_on_drain(struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m);

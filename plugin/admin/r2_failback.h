@@ -1,7 +1,7 @@
 /*
  * Who may return: NCCL_R2_FAILBACK, and the administrator's commands (docs/recovery.md). Which
  * commands there are is in files of the run directory (r2_ctl failback); what a command lets return
- * is noted per path and told to the peer. Service thread; nothing blocks.
+ * is noted per path and announced to the peer. Service thread; nothing blocks.
  */
 #ifndef R2_FAILBACK_H
 #define R2_FAILBACK_H
@@ -13,18 +13,19 @@ uint32_t r2_failback_waiting(const struct r2_comm *c);
 
 /* Allocates what it keeps of the files. -1: out of memory. Freed with the instance. */
 int r2_failback_open(struct r2_inst *inst);
-/* Takes up commands given since the last check. Reads the files when they have changed; on a local
+/* Applies commands given since the last check. Reads the files when they have changed; on a local
  * file system. */
 void r2_failback_poll(struct r2_inst *inst);
 /* The administrator wants these of our NICs used again: what is down over them now may return.
  * Takes gates. */
 void r2_failback_on_command(struct r2_inst *inst, uint32_t nics);
 
-/* Gate held, as what follows. Tells the peer what it has not answered; returns the next time (ns).
+/* Gate held, as what follows. Announces again what the peer has not answered; returns the next time
+ * (ns).
  */
 uint64_t r2_failback_step(struct r2_comm *c, uint64_t now);
 void r2_failback_on_record(struct r2_comm *c, const struct fo_failback *m);
-/* DOWN was taken up: S, too, may have ended it for a drain. */
+/* DOWN was applied: S, too, may have ended the path for a drain. */
 void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m);
 void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m);
 

@@ -110,7 +110,7 @@ struct r2_job {
 void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name),
                    void *arg);
 
-/* ns: how long a hold lasts that no fence of either end will end (P18 c): NCCL_R2_T_DEAD, by
+/* ns: how long a quarantine lasts that no fence of either end will end (P18 c): NCCL_R2_T_DEAD, by
  * default the longest repetition of RC, (NCCL_IB_RETRY_CNT + 1) time-outs of up to four times the
  * nominal one (IBTA 9.7.6.1.3; a ConnectX-6 needs 59.8 s where that makes 137 s), and
  * NCCL_R2_T_PACKET. Any thread. */

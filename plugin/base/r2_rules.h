@@ -21,7 +21,7 @@ enum r2_rule {
     R2_RULE_FROZEN_CUT,        /* P4: a retransmission keeps the cut */
     R2_RULE_FULL_INCARNATION,  /* P8: a record counts for the incarnation that it names */
     R2_RULE_NEW_QP,    /* P23: a new incarnation has another queue pair number and another PSN */
-    R2_RULE_SETTLED,   /* P23: R begins a new incarnation when S has taken up the ledger of the old
+    R2_RULE_SETTLED,   /* P23: R begins a new incarnation when S has applied the ledger of the old
                           one */
     R2_RULE_PAIR_LIVE, /* P32: a call that failed may have posted the first of two */
     R2_RULE_UNREAD,    /* P34: what waits for its read when its incarnation is closed is dropped */

@@ -19,8 +19,8 @@
 void r2_comm_visit(struct r2_comm *c);
 void r2_comm_unvisit(struct r2_comm *c);
 
-/* Service thread. Gates become loose again when fewer visits than R2_VISIT_RATE came since they
- * were looked at last. */
+/* Service thread. Gates become loose again when visits since the last check were fewer than
+ * R2_VISIT_RATE in a second. */
 void r2_visits_step(struct r2_inst *inst, uint64_t now);
 
 /* Must hold inst->lock. @c is about to be entered in the tables; nobody knows its gate. */

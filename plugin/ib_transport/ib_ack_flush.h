@@ -45,7 +45,7 @@ struct ib_ack_flush {
 enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p, struct ib_imm imm,
                                            uint32_t bytes, int *wait);
 
-/* Posts reads, looks for those that are back. A path whose reads stay away is reported. */
+/* Posts reads, polls for those that are back. A path whose reads stay away is reported (sink). */
 void ib_ack_flush_step(struct ib_recv *rx);
 
 /* The next arrival whose read is back; 0 when there is none. Out of the list with this. */

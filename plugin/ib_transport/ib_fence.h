@@ -30,7 +30,7 @@ struct ib_fence {
     int refused;               /* gate: the library has refused a post since the move to ERR */
     int queried;               /* gate: ... one was posted to see that, after T_fence */
     int again; /* gate: receive markers posted again, since an arrival took the one before */
-    uint64_t erred_at; /* gate: ns, when the device said ERR; 0: not yet */
+    uint64_t erred_at; /* gate: ns, when the move to ERR was answered; 0: not yet */
     int flushed;       /* gate: soft: by its library; hard as of quiet_at (P16.4) */
     uint64_t quiet_at; /* gate: soft: as of when the device has nothing of the queue pair in hand,
                           since it has answered once more; UINT64_MAX: it has not */
@@ -62,8 +62,8 @@ void ib_fence_without(struct ib_fence *f);
 /*
  * Does what can be done now and returns the stage. HARD and SOFT are reached once: the path's
  * incarnation is closed then. In SOFT it goes on trying, and moves to HARD when the queue pair
- * could be drained after all, its library's flush has been held for as long as the device may have
- * something in hand (P16.4), or the device is gone. Gate held; never blocks.
+ * could be drained after all, the device has had its time after a flush that its library made up
+ * (P16.4), or the device is gone. Gate held; never blocks.
  * @worker_alive: time (ns) at which the device's worker last finished a job, so that waiting in its
  * queue is not taken for a hang.
  */

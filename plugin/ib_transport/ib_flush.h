@@ -46,7 +46,7 @@ struct ib_lane {
     uint8_t nic;
     struct ibv_cq *cq;
     struct ibv_qp *qp;
-    void *landing; /* 64 bytes that reads land in; nobody looks at them */
+    void *landing; /* 64 bytes that reads land in; nobody reads them */
     struct ibv_mr *mr;
     int rc; /* errno of the last job */
 
@@ -59,7 +59,7 @@ struct ib_lane {
 struct ib_flush_op {
     uint8_t used, begun, n;
     uint8_t lost;  /* bit per message: its NIC cannot read, another one has to, from lost_at on */
-    uint8_t tried; /* bit per lane: broke with a read of this flush; not asked again before the
+    uint8_t tried; /* bit per lane: broke with a read of this flush; not tried again before the
                       others were */
     uint8_t bugs;  /* errors that point at the registration rather than at the NIC */
     uint16_t generation;

@@ -303,7 +303,7 @@ struct ib_path_addr {
     uint32_t ring_key;  /* 0: nothing, R without adaptive routing */
     uint32_t nic_gen;
     uint8_t way;       /* R: chosen for both ends; of a probe, what this end wants: probe_way.h */
-    struct ib_ece ece; /* R: what it can do; S, who has heard that: what it uses of it */
+    struct ib_ece ece; /* R: what it can do; S, which knows that: what it uses of it */
 };
 
 /*

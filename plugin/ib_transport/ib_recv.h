@@ -69,8 +69,8 @@ struct ib_recv {
     uint8_t signal;          /* the next control write is signaled whatever the count */
     uint8_t posting_stopped; /* no CTS is written any more: buffers and registrations of open
                                 receives may be gone */
-    uint8_t quarantining;    /* bit per path: softly fenced and S may not have heard yet, so
-                                that new receives are quarantined, too (P18) */
+    uint8_t quarantining;    /* bit per path: softly fenced, and S may still post on it, so that
+                                new receives are quarantined, too (P18) */
     uint8_t ctl_path;        /* path of CTS and acks; IB_MAX_PATHS when none is up */
     uint64_t ack_sent;       /* largest acked written on a path that is still up */
     uint64_t ack_owed_since; /* ns; 0: none owed */
@@ -190,8 +190,9 @@ void ib_recv_live_over(struct ib_recv *rx, int p);
 /*
  * A soft fence of @p: what is open is quarantined, and what is opened until S is known to have
  * stopped (ib_recv_quarantine_peer_stopped), because S may answer a new CTS over the dead
- * incarnation as long as it has not heard of its death. Where S has announced what the incarnation
- * may still bring, only that is quarantined. ib_recv_quarantine_end() ends the quarantine.
+ * incarnation as long as it does not know that it is over. Where S has announced what the
+ * incarnation may still bring, only that is quarantined. ib_recv_quarantine_end() ends the
+ * quarantine.
  */
 void ib_recv_quarantine(struct ib_recv *rx, int p);
 /* S's report @live comes after the close, when the ledger was @had: the quarantine for @p ends for

@@ -23,7 +23,7 @@ struct ib_relay_lane {
                         run */
     uint8_t soft;    /* ... but for its quarantine (P19) */
     uint8_t broken;  /* the engine has refused a copy: nothing more is begun */
-    uint8_t lost;    /* ... and does not say any more what it reads and writes */
+    uint8_t lost;    /* ... and it is not known any more what it reads and writes */
 };
 
 /* Which paths of a connection are staged, and where their lanes come from. The gate guards it; the

@@ -47,7 +47,7 @@ enum nccl_result net_shim_ctx_connect(void *ctx, int dev, void *handle, void **s
 /* NULL succeeds: NCCL up to 2.29.3 finalizes what init refused. */
 enum nccl_result net_shim_ctx_finalize(void *ctx);
 
-/* --- registrations, requests, ends: the same in all versions but for what is said --- */
+/* --- registrations, requests, closes: the same in all versions, but for what is noted --- */
 
 enum nccl_result net_shim_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
 enum nccl_result net_shim_reg_mr_dmabuf(void *comm, void *data, size_t size, int type,
@@ -56,8 +56,8 @@ enum nccl_result net_shim_dereg_mr(void *comm, void *mhandle);
 /* Since version 9. */
 enum nccl_result net_shim_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle,
                                 void **request);
-/* What *request holds on entry is not looked at: a receive whose completion is optional is
- * completed like any other. */
+/* What *request has on entry is not read: a receive whose completion is optional is completed like
+ * any other. */
 enum nccl_result net_shim_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
                                 void **mhandles, void **request);
 /* Since version 11. @phandle, @phandles and what these point to: the profiler's parents of what is

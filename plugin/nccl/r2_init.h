@@ -1,5 +1,6 @@
 /*
- * The instance of this process: how it comes about, who may ask for it, how it ends.
+ * The instance of this process: how it is made and found. It lasts until the process ends, when a
+ * handler of exit() sends last messages (P28).
  */
 #ifndef R2_INIT_H
 #define R2_INIT_H

@@ -24,8 +24,8 @@
 enum ib_nic_state {
     IB_NIC_UP,    /* port ACTIVE as far as we know */
     IB_NIC_DOWN,  /* port not ACTIVE, or its driver answers with errors (failing); may come back */
-    IB_NIC_FATAL, /* the kernel says that the device is lost to this context: not touched again in
-                     its incarnation */
+    IB_NIC_FATAL, /* the device is lost to this context, as an event of the kernel reports: not
+                     touched again by this process */
     IB_NIC_GONE,  /* the kernel has removed the device, and destroyed all that was made on it: its
                      DMA is over */
 };
@@ -72,7 +72,8 @@ struct ib_nic {
     /* writer: service thread (init before threads start) */
     _Atomic int state;           /* enum ib_nic_state */
     _Atomic uint32_t generation; /* +1 each time the process gives the NIC up */
-    uint32_t failing;    /* looks in a row that the driver answered with an error; service thread */
+    uint32_t failing;    /* refreshes in a row that the driver answered with an error; service
+                            thread */
     struct ib_addr addr; /* under ib_nics.lock */
     uint32_t addr_read;  /* under ib_nics.lock: addr_requests when what is in @addr was read;
                             UINT32_MAX: never */
@@ -114,7 +115,7 @@ enum ib_fact_kind {
 
 /* What an event asks of a check, a bit each. */
 enum ib_refresh {
-    IB_REFRESH_ACTIVE = 1, /* PORT_ACTIVE: said even if nothing changed for us */
+    IB_REFRESH_ACTIVE = 1, /* PORT_ACTIVE: announced even if nothing changed for us */
     IB_REFRESH_ADDR = 2,   /* the address may be another */
 };
 
@@ -161,7 +162,7 @@ int ib_nics_open(struct ib_nics *nics, const struct ib_verbs *v, const struct r2
  * keeps its devices. */
 void ib_nics_close(struct ib_nics *nics);
 
-/* @gid, of @nic or of one that it reaches, as it may be shown and told: that of a NIC of last
+/* @gid, of @nic or of one that it reaches, as it may be printed and sent: that of a NIC of last
  * resort has a secret in it (docs/last-resort.md), which is left out. */
 static inline void ib_nic_gid_show(const struct ib_nic *nic, const uint8_t gid[16], uint8_t out[16])
 {
@@ -200,17 +201,17 @@ bool ib_nic_addr_is_fresh(struct ib_nics *nics, int nic);
 
 /*
  * Whether the kernel has removed the device, which is proof that its DMA is over. No call on the
- * device tells: one that was taken away answers EIO, and so do drivers when their firmware refuses
- * a command. But the directory of the device leaves sysfs only after the kernel has destroyed every
- * object of every process on it (or, with drivers that cannot be taken away under a process, after
- * all have closed it). Any thread; never blocks.
+ * device shows that: one that was taken away answers EIO, and so do drivers when their firmware
+ * refuses a command. But the directory of the device leaves sysfs only after the kernel has
+ * destroyed every object of every process on it (or, with drivers that cannot be taken away under a
+ * process, after all have closed it). Any thread; never blocks.
  */
 bool ib_nic_is_gone(const struct ib_nics *nics, int nic);
 
 /*
  * Whether @qp is no more: destroyed, or its device is gone; NULL is none. Where a device that is
- * there refuses, it has the queue pair still, and may read and write what is registered for it:
- * said. Worker, or nobody else has it; may block in the driver.
+ * there refuses, it has the queue pair still, and may read and write what is registered for it;
+ * that is logged. Worker, or nobody else has it; may block in the driver.
  */
 int ib_nic_qp_destroy(struct ib_nics *nics, int nic, struct ibv_qp *qp);
 /*
@@ -223,24 +224,24 @@ int ib_nic_mr_release(struct ib_nics *nics, int nic, struct ibv_mr *mr, int ende
 
 /*
  * Reads and acknowledges all async events that are there and hands each on as facts, having updated
- * states first. What takes a call that may block is asked for by IB_FACT_REFRESH. Never blocks.
+ * states first. What takes a call that may block is requested by IB_FACT_REFRESH. Never blocks.
  * Thread: service.
  */
 void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact),
                        void *arg);
 
 /*
- * Looks whether a device that is fatal, or whose driver answers with errors, is gone by now: no
- * event tells of that. Returns how many devices are left of which it is not known. Never blocks.
+ * Checks whether a device that is fatal, or whose driver answers with errors, is gone by now: no
+ * event reports that. Returns how many devices are left of which it is not known. Never blocks.
  * Thread: service.
  */
 int ib_async_removals(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact),
                       void *arg);
 
 /*
- * Takes up what ib_nic_refresh() returned on a worker: for what events asked (@asked, of enum
- * ib_refresh, since before the check began), and, with 0, for what happens without an event and for
- * events that were lost. Thread: service.
+ * Applies what ib_nic_refresh() returned on a worker, @rc: for what events have requested
+ * (@requested, of enum ib_refresh, before the refresh began), and, with 0, for what happens without
+ * an event and for events that were lost. Thread: service.
  */
 void ib_async_refreshed(struct ib_nics *nics, int nic, int rc, unsigned requested,
                         void (*sink)(void *arg, const struct ib_fact *fact), void *arg);

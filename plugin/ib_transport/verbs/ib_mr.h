@@ -25,7 +25,7 @@ struct ib_mr {
     int refs; /* under the cache's lock */
     _Atomic uint8_t
         left; /* who had a reference has ended without dropping it: found no more. relaxed */
-    _Atomic int pins; /* who may look at it, the cache's references as one: the last one frees it */
+    _Atomic int pins; /* who may read it, the cache's references as one: the last one frees it */
     uint32_t refused; /* NICs that could not register it; under the cache's lock */
     /* of the registrations as they are: another number whenever one of @mr has changed, and none
      * that any other handle has or had. Release behind @mr, acquire before it */
@@ -47,9 +47,9 @@ struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics, int threads);
 uint64_t ib_mr_cache_destroy(struct ib_mr_cache *cache, uint64_t limit_ns);
 
 /*
- * @reaches is asked of memory of a GPU that NIC @nic has just registered, as @m: 0 to use it;
- * errno: the registration is taken back, as if the NIC had refused it. From threads of several NICs
- * at once; may block as long as a registration may. Before the first ib_mr_get().
+ * @reaches is called for memory of a GPU that NIC nic has just registered, as m. It returns 0 to
+ * use it; errno: the registration is taken back, as if the NIC had refused it. From threads of
+ * several NICs at once; may block as long as a registration may. Before the first ib_mr_get().
  */
 void ib_mr_cache_reaches_set(struct ib_mr_cache *cache,
                              int (*reaches)(void *arg, int nic, const struct ib_mr *mr,
@@ -89,8 +89,8 @@ int ib_mr_last(struct ib_mr_cache *cache, struct ib_mr *mr);
  * ones no more. Takes no lock.
  */
 void ib_mr_keep(struct ib_mr_cache *cache, struct ib_mr *mr);
-/* As long as @mr is pinned it can be looked at, also when its last reference was dropped by
- * somebody else: it has no registration then. Take no lock. */
+/* As long as @mr is pinned it can be read, also when its last reference was dropped by somebody
+ * else: it has no registration then. Take no lock. */
 void ib_mr_pin(struct ib_mr *mr);
 void ib_mr_unpin(struct ib_mr *mr);
 /* The caller has references that it will not drop, and its memory may go and others come at its
@@ -109,7 +109,7 @@ static inline uint32_t ib_mr_rkey(struct ib_mr *mr, int nic)
     return m ? m->rkey : 0;
 }
 
-/* What ib_mr_rkey() says of any NIC is what it said since this number was first seen, or newer. */
+/* As long as this number is the same, ib_mr_rkey() returns the same for each NIC, or newer keys. */
 static inline uint64_t ib_mr_version(const struct ib_mr *mr)
 {
     return atomic_load_explicit(&mr->version, memory_order_acquire);

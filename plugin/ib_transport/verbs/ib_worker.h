@@ -42,8 +42,8 @@ struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void
  * before, until ib_workers_pending() is 0, what must be reaped. NULL is accepted.
  *
  * Returns what is still running: a bit for each device (below 64) whose worker was abandoned. Its
- * job, all that the job can reach, and the device itself must stay as they are for the incarnation
- * of the process. Of the other devices nothing runs any more, and no job is busy, whether it was
+ * job, all that the job can reach, and the device itself must stay as they are until the process
+ * ends. Of the other devices nothing runs any more, and no job is busy, whether it was
  * reaped, or begun, or not.
  */
 uint64_t ib_workers_destroy(struct ib_workers *w, uint64_t limit_ns);

@@ -393,12 +393,24 @@ static bool is_waited_for(const struct fo_conn *fc, int p)
     return fc->conn->path[p].sq.used || ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) > 0;
 }
 
+/* A path has gone with what was posted on it, as those before it: any other one does no better. */
+static void check_vain(struct fo_conn *fc, uint64_t now, const char *what)
+{
+    uint64_t since = fo_vain_since(fc), ns = since ? r2_elapsed(now, since) : 0;
+
+    if (ns >= R2_MS(fo_cfg(fc)->t_give_up_ms) && !fc->closing && !fc->bye.peer) {
+        fo_fail(fc, R2_ERR_COMM, "no path has carried anything for %llu ms; last: %s",
+                (unsigned long long)(ns / 1000000), what);
+    }
+}
+
 __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
                                               const struct ib_fault_info *info)
 {
     struct fo_path *fp = &fc->path[p];
     uint64_t now = ib_conn_now(fc->conn);
     char what[sizeof(fc->last_fault)];
+    bool vain;
 
     if (fc->torn_down) {
         return;
@@ -417,6 +429,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
         ib_send_live(fc->tx, p, fc->conn->path[p].inc, &fp->live);
     }
     fc->switches++;
+    vain = fo_vain_on_lost(fc, p, now);
     if (fc->rx && fc->conn->path[p].count.cqes) {
         fc->no_progress.since = 0; /* something got through */
     }
@@ -434,6 +447,9 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
     replan(fc, p);
     if (is_bug(info) && !fc->closing && !fc->bye.peer && ++fc->bug_faults > 1) {
         fo_fail(fc, R2_ERR_COMM, "a replay repeats what no other path can mend: %s", what);
+    }
+    if (vain) {
+        check_vain(fc, now, what);
     }
     check_policy(fc, what);
     fc->ops.kick(fc->ops.arg);

@@ -10,7 +10,8 @@
  * blocks.
  *
  * fo_engine.c has states and faults, fo_settle.c what is sent and settled step by step, fo_on.c the
- * peer's records, fo_live.c what a dead incarnation may still bring.
+ * peer's records, fo_live.c what a dead incarnation may still bring, fo_vain.c those that carry
+ * nothing.
  */
 #ifndef FO_ENGINE_H
 #define FO_ENGINE_H
@@ -96,6 +97,11 @@ struct fo_conn {
                            (ns); 0: not so */
         uint64_t at;    /* ... S: as sack was then, R: as acked was; fo_no_progress_since() */
     } no_progress;
+    struct {
+        uint64_t since; /* incarnations had work under way and ended without having carried any,
+                           since the first of them did (ns); 0 */
+        uint64_t at;    /* ... as no_progress.at; fo_vain_since() */
+    } vain;
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
     enum r2_status
         error; /* != R2_OK: the connection has ended; returned by every call from now on */
@@ -130,6 +136,9 @@ uint64_t fo_got_through(const struct fo_conn *fc);
 /* Since when (ns) there was no path, or only incarnations on which nothing has got through; 0: not
  * so. */
 uint64_t fo_no_progress_since(const struct fo_conn *fc);
+/* Since when (ns) one incarnation after the other ends without having carried anything, while
+ * nothing gets through and none that is up has carried anything either; 0: not so. */
+uint64_t fo_vain_since(const struct fo_conn *fc);
 /* The next incarnation of (p) begins: conn->path[p] is the new one already, with its number. The
  * only place where a state starts again. */
 void fo_incarnation_begin(struct fo_conn *fc, int p);

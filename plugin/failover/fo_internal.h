@@ -1,5 +1,6 @@
 /* Shared by fo_engine.c (state, faults), fo_settle.c (settlement), fo_on.c (the peer's records) and
- * fo_live.c (what a dead incarnation may still bring). Gate held, as in fo_engine.h. */
+ * fo_live.c (what a dead incarnation may still bring), fo_vain.c (those that carry nothing). Gate
+ * held, as in fo_engine.h. */
 #ifndef FO_INTERNAL_H
 #define FO_INTERNAL_H
 
@@ -57,5 +58,11 @@ void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live);
 /* R, as the incarnation of (p) is closed: sets the quarantines. Returns how many messages a hard
  * fence quarantines (P17). */
 int fo_live_quarantine(struct fo_conn *fc, int p);
+
+/* --- fo_vain.c --- */
+
+/* Path @p has gone DOWN at @now (ns), for path[p].why. Returns whether its incarnation had work and
+ * has carried nothing. */
+bool fo_vain_on_lost(struct fo_conn *fc, int p, uint64_t now);
 
 #endif

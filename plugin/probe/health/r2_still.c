@@ -111,6 +111,10 @@ static void check_still(struct r2_comm *c, uint64_t clock)
                                                                           : c->watch->still.since);
     stuck = fo_no_progress_since(&c->fo) ? r2_elapsed(now, fo_no_progress_since(&c->fo)) : 0;
     age = stuck > age ? stuck : age;
+    if (fo_vain_since(&c->fo) && r2_still_has_posted(c)) {
+        stuck = r2_elapsed(now, fo_vain_since(&c->fo));
+        age = stuck > age ? stuck : age;
+    }
     give_up = give_up > expect ? give_up : expect;
     if (age < give_up && c->watch->still.poll_at - clock > give_up - age) {
         c->watch->still.poll_at = clock + give_up - age;

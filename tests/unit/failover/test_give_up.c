@@ -6,6 +6,7 @@
 #include "plugin/service/r2_peer.h"
 
 #define GIVE_UP (5 * RIG_S)
+#define DEFAULT (60 * RIG_S)
 #define SEEN                                                                                       \
     (RIG_S +                                                                                       \
      RIG_MS * 200) /* after it: the watch looks once a second at least, and R's end is told */
@@ -158,6 +159,20 @@ static int post_send_data_lost(struct ibv_qp *qp, struct ibv_send_wr *wr, struct
     return post_send(qp, wr, bad);
 }
 
+/* From here on nothing that is posted on data queue pairs over NICs @from to @end gets anywhere. */
+static void swallow(int from, int end)
+{
+    swallowed = 0;
+    for (int s = 0; s < 2; s++) {
+        for (int n = from; n < end; n++) {
+            struct ibv_context_ops *ops = &rig->side[s].inst->nics.nic[n].ctx->ops;
+
+            post_send = ops->post_send;
+            ops->post_send = post_send_data_lost;
+        }
+    }
+}
+
 /* NIC pairs answer for a moment, again and again, and no data gets through. Work under way at S, at
  * R. */
 START_TEST(incarnations_that_flap)
@@ -170,14 +185,7 @@ START_TEST(incarnations_that_flap)
     messages(4, BIG);
     recv_post(0, BIG);
     rig_run(rig, 200 * RIG_MS);
-    for (int s = 0; s < 2; s++) {
-        for (int n = 0; n < 2; n++) {
-            struct ibv_context_ops *ops = &rig->side[s].inst->nics.nic[n].ctx->ops;
-
-            post_send = ops->post_send;
-            ops->post_send = post_send_data_lost;
-        }
-    }
+    swallow(0, 2);
     if (!_i) {
         send_post(0, BIG);
     }
@@ -200,7 +208,96 @@ START_TEST(incarnations_that_flap)
 }
 END_TEST
 
+/*
+ * All NIC pairs answer, their probes have no bytes, and no data queue pair carries any: an MTU that
+ * a switch does not have. One path goes after the other, and while one is made anew others are up:
+ * there is no moment without a path, and none that is silent for long, until their pairs have to
+ * answer for longer and longer. Row: log2 of the NICs; by default, or soon.
+ */
+START_TEST(incarnations_in_vain)
+{
+    int nics = 1 << _i % 4, soon = _i / 4;
+    uint64_t limit = soon ? GIVE_UP : DEFAULT, since;
+    uint32_t first;
+
+    start(nics, (const char *[]){QUIET_RC, soon ? "NCCL_R2_GIVE_UP=5000" : NULL, NULL});
+    wait_probes();
+    messages(4, BIG);
+    recv_post(0, BIG);
+    rig_run(rig, 200 * RIG_MS);
+    swallow(0, nics);
+    first = rig->side[1].comm->conn.path[0].inc;
+    since = rig_now(rig);
+    send_post(0, BIG);
+    ends_in_time(since, limit - GIVE_UP);
+    ck_assert_uint_ge(rig_now(rig) - since, limit);
+    ck_assert_uint_gt(swallowed, 4);
+    ck_assert_uint_gt(rig->side[1].comm->conn.path[0].inc, first + 2);
+}
+END_TEST
+
+/* The path that has work. */
+static unsigned busy_path(void)
+{
+    const struct ib_conn *l = &rig->side[0].comm->conn;
+    unsigned p = 0;
+
+    while ((int)p < l->npaths - 1 && !(ib_conn_up(l, (int)p) && l->path[p].sq.used)) {
+        p++;
+    }
+    return p;
+}
+
+/* Nobody watches, and RC ends the incarnation that has the work, each time, while others stand. */
+START_TEST(incarnations_in_vain_that_break)
+{
+    char text[40];
+    uint64_t since;
+
+    start(8, (const char *[]){OPTIONS, "NCCL_R2_T_RETURN=100", "NCCL_R2_WATCHDOG=off", NULL});
+    messages(4, BIG);
+    recv_post(0, BIG);
+    rig_run(rig, 200 * RIG_MS);
+    swallow(0, 8);
+    since = rig_now(rig);
+    send_post(0, BIG);
+    while (!both_ended(rig) && rig_now(rig) - since < 3 * GIVE_UP) {
+        snprintf(text, sizeof(text), "h0:n%u qp-error", busy_path());
+        fire(text);
+        rig_run(rig, 400 * RIG_MS);
+        ck_assert(ended(0) != R2_OK || rig->side[0].comm->conn.up != 0);
+    }
+    ck_assert_uint_gt(swallowed, 4);
+    ends_in_time(since, 0);
+}
+END_TEST
+
 /* --- no end --- */
+
+/* The same over one of two NIC pairs: its incarnations end in vain for three times as long, and
+ * what they lose goes over the other one. */
+START_TEST(one_pair_in_vain_ends_nothing)
+{
+    uint64_t since;
+    uint32_t first;
+
+    start(2, (const char *[]){OPTIONS, "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=128", NULL});
+    wait_probes();
+    messages(4, BIG);
+    swallow(_i, _i + 1);
+    first = rig->side[1].comm->conn.path[_i].inc;
+    for (since = rig_now(rig); rig_now(rig) - since < 3 * GIVE_UP;) {
+        recv_post(0, BIG);
+        send_post(0, BIG);
+        finish(1, BIG, RIG_S);
+        rig_run(rig, 20 * RIG_MS);
+    }
+    ck_assert_uint_gt(swallowed, 4);
+    ck_assert_uint_gt(rig->side[1].comm->conn.path[_i].inc, first + 2);
+    ck_assert(ended(0) == R2_OK && ended(1) == R2_OK);
+    stop();
+}
+END_TEST
 
 /* The other end's process is stopped for four times as long; its NICs answer. Work under way at S,
  * at R, acknowledged. */
@@ -379,6 +476,9 @@ static void add(TCase *t)
     tcase_add_loop_test(t, an_acknowledgement_that_gets_nowhere, 0, 2);
     tcase_add_loop_test(t, the_channel_is_silent_too, 0, 2);
     tcase_add_loop_test(t, incarnations_that_flap, 0, 2);
+    tcase_add_loop_test(t, incarnations_in_vain, 0, 8);
+    tcase_add_test(t, incarnations_in_vain_that_break);
+    tcase_add_loop_test(t, one_pair_in_vain_ends_nothing, 0, 2);
     tcase_add_loop_test(t, a_stopped_peer_ends_nothing, 0, 4);
     tcase_add_loop_test(t, who_waits_for_a_program_waits_on, 0, 3);
     tcase_add_loop_test(t, a_time_without_a_path_is_over_with_the_first_message, 0, 2);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "r2_fsize.h"
 #include "r2_host_registry_int.h"
 #include "r2_rundir.h"
 
@@ -66,6 +67,7 @@ static int make(const char *dir, const char *path, char *why, size_t why_len)
     uint64_t head[3] = {MAGIC, (uint64_t)R2_HOST_REGISTRY_SLOTS << 32 | VERSION, 0};
     char tmp[512];
     int fd = -1, n = snprintf(tmp, sizeof(tmp), "%s/.nccl-net-r2.XXXXXX", dir), rc = -1;
+    struct r2_fsize guard;
 
     if (n > 0 && (size_t)n < sizeof(tmp)) {
         fd = mkostemp(tmp, O_CLOEXEC);
@@ -74,7 +76,9 @@ static int make(const char *dir, const char *path, char *why, size_t why_len)
         snprintf(why, why_len, "%s: no file can be made there: %s", dir, strerror(errno));
         return -1;
     }
+    r2_fsize_begin(&guard);
     errno = posix_fallocate(fd, 0, (off_t)FILE_SIZE); /* which does not set it */
+    r2_fsize_end(&guard);
     if (errno != 0 || fchmod(fd, 0600) != 0 ||
         pwrite(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head)) {
         snprintf(why, why_len, "%s: %s", tmp, strerror(errno));

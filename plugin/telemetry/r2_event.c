@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/r2_fsize.h"
 #include "base/r2_json.h"
 #include "base/r2_rundir.h"
 
@@ -327,6 +328,7 @@ static int turn_over(struct r2_event_file *f, int must)
 
 static int append(struct r2_event_file *f, const char *lines, size_t len, char *why, size_t why_len)
 {
+    struct r2_fsize guard;
     struct stat st;
     ssize_t n;
 
@@ -348,10 +350,12 @@ static int append(struct r2_event_file *f, const char *lines, size_t len, char *
             return -1;
         }
     }
+    r2_fsize_begin(&guard);
     if (f->broken && write(f->fd, "\n", 1) == 1) {
         f->broken = 0;
     }
     n = write(f->fd, lines, len);
+    r2_fsize_end(&guard);
     if (n != (ssize_t)len) {
         f->broken |= n > 0;
         snprintf(why, why_len, "%s: %s", f->path,

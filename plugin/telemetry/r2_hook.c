@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/r2_fsize.h"
 #include "base/r2_log.h"
 #include "base/r2_rundir.h"
 
@@ -128,10 +129,11 @@ static bool lock_take(int fd)
 static bool is_ours(const struct run *r)
 {
     char text[R2_HOOK_TOLD], out[R2_HOOK_TOLD], why[700];
+    struct r2_fsize guard;
     struct timespec ts;
     ssize_t got;
     size_t len;
-    bool due;
+    bool due, wrong;
     int fd;
 
     if (r->told[0] == '\0') {
@@ -154,7 +156,10 @@ static bool is_ours(const struct run *r)
     len = (size_t)got;
     due = r2_hook_told(text, &len, (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec, r->key,
                        out);
-    if (due && (pwrite(fd, out, len, 0) != (ssize_t)len || ftruncate(fd, (off_t)len) != 0)) {
+    r2_fsize_begin(&guard);
+    wrong = due && (pwrite(fd, out, len, 0) != (ssize_t)len || ftruncate(fd, (off_t)len) != 0);
+    r2_fsize_end(&guard);
+    if (wrong) {
         R2_INFO("NCCL_R2_ON_EVENT: %s cannot be written: %s", r->told, strerror(errno));
     }
     close(fd); /* and with it the lock */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/r2_fsize.h"
 #include "base/r2_rundir.h"
 
 #define TRIES 4 /* files, where others rename them meanwhile */
@@ -121,8 +122,12 @@ static int lock_file(const char *path, uid_t uid, enum r2_nic_file_result *rc, c
 
 static bool write_all(int fd, const char *text, size_t n)
 {
-    ssize_t done = write(fd, text, n);
+    struct r2_fsize guard;
+    ssize_t done;
 
+    r2_fsize_begin(&guard);
+    done = write(fd, text, n);
+    r2_fsize_end(&guard);
     if (done >= 0 && (size_t)done < n) {
         errno = ENOSPC; /* the next one would say so */
     }

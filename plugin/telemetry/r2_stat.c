@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/r2_fsize.h"
 #include "base/r2_rundir.h"
 #include "r2_stat_file.h"
 
@@ -172,9 +173,12 @@ static int make(struct r2_stat *s, const char *dir, uid_t uid, uint64_t unique, 
 static int reserve(struct r2_stat *s, unsigned conns)
 {
     off_t from = s->room ? (off_t)R2_STAT_SIZE(s->room) : 0;
+    struct r2_fsize guard;
 
+    r2_fsize_begin(&guard);
     errno =
         posix_fallocate(s->fd, from, (off_t)R2_STAT_SIZE(conns) - from); /* which does not set it */
+    r2_fsize_end(&guard);
     if (errno != 0) {
         return -1;
     }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/r2_fsize.h"
 #include "base/r2_time.h"
 #include "r2_traffic_file.h"
 
@@ -38,6 +39,17 @@ static int path_turn(const char *path, const char *from, const char *to, char *o
     return len < 0 || (size_t)len >= room ? -1 : 0;
 }
 
+static int put(int fd, const void *from, size_t len, off_t at)
+{
+    struct r2_fsize guard;
+    ssize_t n;
+
+    r2_fsize_begin(&guard);
+    n = pwrite(fd, from, len, at);
+    r2_fsize_end(&guard);
+    return n == (ssize_t)len ? 0 : -1;
+}
+
 struct r2_traffic *r2_traffic_create(const char *stat_path, const struct r2_traffic_head *head,
                                      char *why, size_t why_len)
 {
@@ -55,7 +67,7 @@ struct r2_traffic *r2_traffic_create(const char *stat_path, const struct r2_traf
     h.shape = r2_traffic_shape();
     t->nics = h.nics;
     t->fd = open(t->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (t->fd < 0 || pwrite(t->fd, &h, sizeof(h), 0) != sizeof(h)) {
+    if (t->fd < 0 || put(t->fd, &h, sizeof(h), 0) != 0) {
         snprintf(why, why_len, "%s: %s", t->path, strerror(errno));
         if (t->fd >= 0) {
             unlink(t->path);
@@ -105,8 +117,7 @@ static void row_put(struct r2_traffic *t)
     }
     memcpy(t->base, t->seen, sizeof(t->base));
     t->from = t->mono;
-    if (pwrite(t->fd, row, words * sizeof(row[0]), (off_t)R2_TRAFFIC_AT(t->no, t->nics)) !=
-        (ssize_t)(words * sizeof(row[0]))) {
+    if (put(t->fd, row, words * sizeof(row[0]), (off_t)R2_TRAFFIC_AT(t->no, t->nics)) != 0) {
         close(t->fd);
         t->fd = -1;
     }

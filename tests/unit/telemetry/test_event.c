@@ -2,18 +2,17 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "plugin/telemetry/r2_event.h"
 #include "plugin/base/r2_json.h"
+#include "tests/unit/fsize.h"
 #include "tests/unit/suite.h"
 
 static char dir[64], path[128], old[160], why[700];
@@ -332,21 +331,16 @@ END_TEST
 
 START_TEST(no_room_is_counted)
 {
-    struct rlimit small = {.rlim_cur = 8, .rlim_max = RLIM_INFINITY};
     struct r2_event_file f;
     char text[32] = "";
     int fd;
 
-    signal(SIGXFSZ, SIG_IGN);
     ck_assert_int_eq(r2_event_file_init(&f, path, 1000), 0);
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
-    ck_assert_int_eq(r2_event_append(&f, "12345\n", 6, why, sizeof(why)), 0);
-    ck_assert_int_eq(r2_event_append(&f, "67890\n", 6, why, sizeof(why)),
+    ck_assert_int_eq(FSIZE_LIMITED(8, r2_event_append(&f, "12345\n", 6, why, sizeof(why))), 0);
+    ck_assert_int_eq(FSIZE_LIMITED(8, r2_event_append(&f, "67890\n", 6, why, sizeof(why))),
                      -1); /* half of it is there */
-    ck_assert_int_eq(r2_event_append(&f, "67890\n", 6, why, sizeof(why)), -1);
+    ck_assert_int_eq(FSIZE_LIMITED(8, r2_event_append(&f, "67890\n", 6, why, sizeof(why))), -1);
     ck_assert_uint_eq(f.failed, 2);
-    small.rlim_cur = 1000;
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
     ck_assert_int_eq(r2_event_append(&f, "abcde\n", 6, why, sizeof(why)), 0);
     fd = open(path, O_RDONLY);
     ck_assert_int_gt(read(fd, text, sizeof(text) - 1), 0);

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "plugin/telemetry/r2_nic_file.h"
+#include "tests/unit/fsize.h"
 #include "tests/unit/suite.h"
 
 #define HOUR 3600ull
@@ -200,16 +200,9 @@ END_TEST
 /* The file is as it was, the error is named, and nothing is left beside it. */
 START_TEST(a_full_disk_leaves_it_as_it_was)
 {
-    struct rlimit was, small = {.rlim_cur = 10};
-
     ck_assert_int_eq(enter(1, 9 * HOUR), R2_NIC_FILE_OK);
-    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &was), 0);
-    small.rlim_max = was.rlim_max;
-    signal(SIGXFSZ, SIG_IGN);
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0); /* ten bytes go, the others do not */
-    errno = 0;
-    ck_assert_int_eq(enter(2, 9 * HOUR), R2_NIC_FILE_FAILED);
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &was), 0);
+    errno = 0; /* ten bytes go, the others do not */
+    ck_assert_int_eq(FSIZE_LIMITED(10, enter(2, 9 * HOUR)), R2_NIC_FILE_FAILED);
     ck_assert_msg(strstr(why, ".nics.new: No space left on device") != NULL, "%s", why);
     ck_assert_int_eq(access(next, F_OK), -1);
     ck_assert_int_eq(get(), R2_NIC_FILE_OK);

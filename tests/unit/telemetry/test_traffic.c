@@ -1,9 +1,11 @@
 /* The file of traffic: when a row is written and what it has, what stays when the process ends and
  * for how long, and what a reader makes of a file that lies; then whole instances. */
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/unit/fsize.h"
 #include "tests/unit/report_rig.h"
 
 #include "plugin/telemetry/r2_traffic_file.h"
@@ -324,6 +326,40 @@ START_TEST(nothing_is_out_of_bounds)
 }
 END_TEST
 
+/* The process may write no such file, or no more of it: there are no rows, and no signal. One that
+ * the program has waiting stays. */
+START_TEST(a_limit_of_the_process_ends_no_process)
+{
+    struct r2_traffic_head head = {.nics = 1};
+    struct r2_traffic *t = must_create(5, 1);
+    const struct timespec now = {0};
+    sigset_t xfsz, pending;
+
+    sigemptyset(&xfsz);
+    sigaddset(&xfsz, SIGXFSZ);
+    look_at(t, 0, 0, 0);
+    fsize_limit(8);
+    look_at(t, 1000, 0, 100);
+    look_at(t, 2000, 0, 200);
+    fsize_limit(RLIM_INFINITY);
+    ck_assert_ptr_null(
+        FSIZE_LIMITED(8, r2_traffic_create(file(6, "stat"), &head, why, sizeof(why))));
+    ck_assert_msg(strstr(why, strerror(EFBIG)) != NULL, "%s", why);
+    sigprocmask(SIG_BLOCK, &xfsz, NULL);
+    ck_assert_ptr_null(
+        FSIZE_LIMITED(8, r2_traffic_create(file(6, "stat"), &head, why, sizeof(why))));
+    sigpending(&pending);
+    ck_assert(!sigismember(&pending, SIGXFSZ));
+    raise(SIGXFSZ);
+    ck_assert_ptr_null(
+        FSIZE_LIMITED(8, r2_traffic_create(file(6, "stat"), &head, why, sizeof(why))));
+    ck_assert_int_eq(sigtimedwait(&xfsz, NULL, &now), SIGXFSZ);
+    must_read(5);
+    ck_assert_int_eq(traffic.rows, 0);
+    r2_traffic_close(t);
+}
+END_TEST
+
 START_TEST(names)
 {
     uint64_t unique;
@@ -423,6 +459,7 @@ int main(void)
     tcase_add_test(t, what_is_left_is_bounded);
     tcase_add_test(t, what_is_not_in_order_is_refused);
     tcase_add_test(t, nothing_is_out_of_bounds);
+    tcase_add_test(t, a_limit_of_the_process_ends_no_process);
     tcase_add_test(t, names);
     suite_add_tcase(s, t);
     tcase_set_timeout(w, 120);

@@ -33,6 +33,7 @@ enum ib_fence_proof {
     IB_PROOF_NONE,    /* a NIC that flushes by itself has not: nothing is proved */
 };
 
+/* What @f proves by now, by the table of P16. Any thread. */
 enum ib_fence_proof ib_fence_proof(const struct ib_fence_facts *f);
 
 #endif

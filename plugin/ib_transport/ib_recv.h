@@ -98,12 +98,13 @@ struct ib_recv {
 /* @ctl_src: what control writes are sent from; stays the caller's, as long as @rx. */
 void ib_recv_init(struct ib_recv *rx, struct ib_conn *conn, struct ib_ctl_src *ctl_src);
 
-/* Opens @n receives as one group and writes their CTS. Returns the first seq, UINT64_MAX when there
- * is no room or no path. */
+/* Opens @n receives as one group and writes their CTS, over a path that is up; one that the queue
+ * pair refuses is written later. Buffers and @mrs stay until the done. Returns the first seq,
+ * UINT64_MAX when there is no room or no path. */
 uint64_t ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
                        const int *tags, struct ib_mr *const *mrs);
 
-/* Polls arrivals, writes CTS and acknowledgements that are due. */
+/* Polls arrivals, writes CTS and acknowledgements that are due. Path errors climb by the sink. */
 void ib_recv_progress(struct ib_recv *rx);
 /* ... and then whether the group, @n receives from @first, may be reported done, as by
  * ib_recv_done(), and is the oldest one: groups are reported in order. It is retired then. */
@@ -143,6 +144,7 @@ static inline int ib_recv_one_done(const struct ib_recv *rx, uint64_t seq, int *
     return 1;
 }
 
+/* ib_recv_done() of a group of several. */
 int ib_recv_group_done(const struct ib_recv *rx, uint64_t first, int n, int *sizes);
 /* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not
  * NULL. */

@@ -92,6 +92,7 @@ struct ib_send {
     struct r2_plan_load load; /* where the plan is one of whole messages */
 };
 
+/* @conn: its paths are chosen, and stay; allocates nothing. */
 void ib_send_init(struct ib_send *tx, struct ib_conn *conn);
 
 /*
@@ -103,7 +104,8 @@ void ib_send_init(struct ib_send *tx, struct ib_conn *conn);
 struct ib_smsg *ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag,
                               struct ib_mr *mr);
 
-/* Polls completions, CTS and acknowledgements; posts what could not be posted before. */
+/* Polls completions, CTS and acknowledgements; posts what could not be posted before. Path errors
+ * climb by the sink. */
 void ib_send_progress(struct ib_send *tx);
 /* ... and then whether @m may be reported done: fills @sizes if not NULL, and retires @m. */
 int ib_send_test(struct ib_send *tx, struct ib_smsg *m, int *sizes);

@@ -53,13 +53,15 @@ enum {
  * cost nothing. */
 void r2_gate_setup(int threads);
 
+/* While no other thread knows @g. */
 void r2_gate_init(struct r2_gate *g);
 void r2_gate_destroy(struct r2_gate *g);
 
-/* Owner thread, after r2_gate_enter_loose() said 0. 1 when inside; 0 when a visitor is there. */
+/* Owner thread, after r2_gate_enter_loose() returned 0. 1 when inside; 0 when a visitor is there.
+ */
 int r2_gate_enter_strict(struct r2_gate *g);
 
-/* Owner thread. 1 when inside; 0: the word is not 0, and r2_gate_enter_strict() is to be asked. */
+/* Owner thread. 1 when inside; 0: the word is not 0, and r2_gate_enter_strict() decides. */
 static inline int r2_gate_enter_loose(struct r2_gate *g)
 {
     atomic_store_explicit(&g->in, 1, memory_order_relaxed);

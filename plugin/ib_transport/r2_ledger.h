@@ -41,6 +41,7 @@ enum r2_ledger_result {
 };
 const char *r2_ledger_result_name(enum r2_ledger_result r);
 
+/* No receive is open; the next seq is 0. */
 void r2_ledger_init(struct r2_ledger *l);
 
 /* Room for @n more receives? */

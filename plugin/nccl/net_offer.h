@@ -15,7 +15,7 @@ typedef void (*net_offer_fn)(void);
 bool net_offer_is_named(const char *value);
 
 /* @table if @variable names this library, else NULL. Called by the loader, within dlsym(): takes no
- * lock, says nothing. */
+ * lock, logs nothing. */
 net_offer_fn net_offer(const char *variable, const void *table);
 
 /* @symbol, exported, is @table or nothing. */

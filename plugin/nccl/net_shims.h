@@ -22,6 +22,7 @@ enum nccl_result net_shim_refuse(const char *call, const char *what);
 
 /* --- one init per process, versions 8 to 10 --- */
 
+/* r2_init() with NCCL's logger as the sink of the log. May block in drivers. */
 enum nccl_result net_shim_init(nccl_logger_fn log);
 enum nccl_result net_shim_devices(int *ndev);
 /* NULL and a refusal logged when there is no instance or @dev or @out are bad. */

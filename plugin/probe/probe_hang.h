@@ -107,6 +107,7 @@ struct probe_hang {
     struct probe_hang_peer peer[PROBE_HANG_PEERS];
 };
 
+/* @h: any memory. @after_ns: waits of that length are reported; 0: nothing is done. @clock: now. */
 void probe_hang_init(struct probe_hang *h, const struct probe_hang_who *self, uint64_t after_ns,
                      uint64_t clock);
 

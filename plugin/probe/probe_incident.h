@@ -32,6 +32,7 @@ struct probe_again {
 #define PROBE_AGAIN_MIN_NS                                                                         \
     100000000ull /* from one case to the next but one; doubles up to PROBE_AGAIN_NS */
 
+/* What it is that happens now. */
 enum probe_incident probe_incident_judge(const struct probe_again *a);
 
 #endif

@@ -34,6 +34,7 @@ struct probe_peak {
     uint64_t rate;
 };
 
+/* At @now a NIC had moved @moved bytes in all: keeps the best rate over PROBE_PEAK_NS. */
 void probe_peak_take(struct probe_peak *p, uint64_t now, uint64_t moved);
 
 /* What became known of one end since the probe was posted. All zero: nothing. */
@@ -42,6 +43,7 @@ struct probe_track {
     uint64_t moved_at; /* the latest time at which it is known to have moved; 0: none */
 };
 
+/* @l is known of that end, at @clock. */
 void probe_track_take(struct probe_track *t, const struct probe_load *l, uint64_t clock);
 
 enum probe_activity {

@@ -7,8 +7,9 @@
 
 #include "core/r2_inst.h"
 
-struct r2_peer *r2_peer_get(struct r2_inst *inst,
-                            struct r2_oob_peer *oob); /* takes a reference on both */
+/* The peer of @oob, made when it is new; takes a reference on both. NULL: out of memory. put: with
+ * the last reference it is freed. */
+struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob);
 void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer);
 /* Sends what has gathered for @peer: by the channel, or over NICs while that does not carry. As
  * inst->above.post. */

@@ -24,7 +24,7 @@ void tcpdev_copies_set(const struct tcpdev_copies *c, void *arg)
     copies_arg = arg;
 }
 
-/* gpu_lock held. The place of GPU @ordinal; NULL with errno. */
+/* d->gpu.lock held. The place of GPU @ordinal; NULL with errno. */
 static struct tcpdev_gpu *gpu_place(struct tcpdev *d, int ordinal)
 {
     struct tcpdev_gpu *g = &d->gpu.place[ordinal];

@@ -172,6 +172,7 @@ static inline void ib_nic_gid_show(const struct ib_nic *nic, const uint8_t gid[1
     }
 }
 
+/* Any thread; as of a moment ago. */
 enum ib_nic_state ib_nic_state_get(const struct ib_nic *nic);
 
 /*

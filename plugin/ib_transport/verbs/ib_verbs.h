@@ -2,8 +2,8 @@
  * The verbs seam: the control calls of libibverbs as a table of real functions.
  *
  * The product fills it from libibverbs.so.1, opened at run time (ib_verbs_load); tests fill it from
- * a device model. The data path (post_send, post_recv, post_srq_recv, poll_cq, req_notify) is not
- * in it: in <infiniband/verbs.h> those are inline calls through qp->context->ops, which a model
+ * a device model. The data path (post_send, post_recv, post_srq_recv, poll_cq, req_notify_cq) is
+ * not in it: in <infiniband/verbs.h> those are inline calls through qp->context->ops, which a model
  * serves as well as a driver does.
  *
  * Return conventions are those of verbs: calls returning int return 0 or an errno value (some old

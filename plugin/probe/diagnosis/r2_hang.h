@@ -31,6 +31,7 @@ int r2_hang_open(struct r2_inst *inst);
 /* Our name is known: requests may be sent. @rank: of this process; -1: not known. */
 void r2_hang_begin(struct r2_inst *inst, int rank);
 
+/* From a peer, unpacked. */
 void r2_hang_on_record(struct r2_inst *inst, struct r2_peer *peer, const struct fo_hang *m);
 /* @peer is going. */
 void r2_hang_leave(struct r2_inst *inst, struct r2_peer *peer);

@@ -20,8 +20,8 @@
 
 enum balance_slow_state {
     BALANCE_SLOW_NO,
-    BALANCE_SLOW_SUSPECT, /* the caller looks closer: it polls completions with each check, and asks
-                             what both NICs move in all */
+    BALANCE_SLOW_SUSPECT, /* the caller checks closer: it polls completions with each check, and
+                             requests what both NICs move in all */
     BALANCE_SLOW_YES,
     BALANCE_SLOW_STATES
 };

@@ -1,6 +1,6 @@
 /*
  * Whether a NIC reaches memory of a GPU. A registration does not say: behind PCIe access control
- * (ACS) or an IOMMU it succeeds, what is asked without bytes is answered, and every access fails.
+ * (ACS) or an IOMMU it succeeds, an operation without bytes completes, and every access fails.
  * So the first registration per NIC, GPU and kind of registration is followed by a test: over a
  * queue pair of the NIC that is connected to itself, eight bytes are written to memory of the
  * plugin's own on that GPU, and read back (docs/architecture.md).

@@ -234,12 +234,12 @@ struct r2_listen {
     char error[256];                         /* inst->lock: a set-up that failed on this listener */
 };
 
-/* Of one tick of the watch; r2_questions.c. */
+/* Delivery queries and CTS requests of one tick of the watch; r2_questions.c. */
 struct r2_questions {
     uint64_t number;     /* of the tick */
     unsigned n, refused; /* in it */
-    uint32_t turn;       /* counts ticks in which somebody asked */
-    uint8_t slots_log2;  /* each connection may ask in one turn of so many */
+    uint32_t turn;       /* counts ticks in which some query was due */
+    uint8_t slots_log2; /* each connection may send one in one turn of so many, as a power of two */
 };
 
 struct r2_transfer;

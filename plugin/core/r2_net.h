@@ -27,7 +27,7 @@
 #define R2_NET_MAX_RECVS    8
 #define R2_NET_MAX_REQUESTS 32 /* per comm, times R2_NET_MAX_RECVS for sends */
 #define R2_NET_MAX_SIZE     (1ull << 30)
-#define R2_NET_NO_CLASS     (-1) /* no traffic class asked for */
+#define R2_NET_NO_CLASS     (-1) /* no traffic class requested */
 _Static_assert(R2_NET_MAX_SIZE <= INT32_MAX, "test() reports sizes as int");
 
 struct topo;
@@ -107,7 +107,7 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
  * version; set-up that fails (NCCL_R2_CONNECT) ends with the status of its reason.
  */
 enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struct r2_comm **out);
-/* The same, for a communicator that asks for a class of traffic, @class: RoCE traffic class, 0 to
+/* The same, for a communicator that requests a class of traffic, @class: RoCE traffic class, 0 to
  * 255, or InfiniBand service level, 0 to 15; R2_NET_NO_CLASS. The receiver's end follows.
  * NCCL_IB_TC and NCCL_IB_SL go before it. R2_ERR_CONFIG when the port has no such class. */
 enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, void *handle,
@@ -146,9 +146,9 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
 enum r2_status r2_net_test(struct r2_req *req, int *done, int *sizes);
 
 /*
- * An attempt to connect whose set-up is over, and that NCCL has not asked after for NCCL_R2_CONNECT
- * (it asks all the time; an abort in the middle of its init leaves attempts behind): closed.
- * Returns the next time. Service thread, gate held.
+ * Closes an attempt to connect whose set-up is over, and that NCCL has not polled for
+ * NCCL_R2_CONNECT (it polls all the time; an abort in the middle of its init leaves attempts
+ * behind). Returns the next time. Service thread, gate held.
  */
 uint64_t r2_net_step_attempt(struct r2_comm *c, uint64_t now);
 

@@ -70,7 +70,7 @@ void ib_fence_without(struct ib_fence *f);
 enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint64_t now,
                                   uint64_t worker_alive);
 
-/* Whether nothing of the queue pair is in hand of the device any more, as far as it can be asked: a
+/* Whether the device has nothing of the queue pair in hand any more, by its two answers (P16.4): a
  * flush that has not come proves nothing then. Gate held. */
 int ib_fence_is_quiet(const struct ib_fence *f, uint64_t now);
 

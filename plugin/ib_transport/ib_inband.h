@@ -5,7 +5,7 @@
  * Per NIC one pool: a shared receive queue, a completion queue with a channel, buffers for both
  * directions. Per NIC pair and peer process one queue pair on it, apart from data and probes. A
  * message arrives whole or not at all; one that is lost, or for which there is no room, is not sent
- * again from here: who has something to say repeats it.
+ * again from here: its sender repeats it.
  *
  * open, create, connect, quiet, destroy and close may block in the driver and run on the device's
  * worker (close: when the workers have stopped); the others on the service thread, never while a

@@ -19,8 +19,8 @@ int ib_record_post(struct ib_path *p, const struct ibv_send_wr *wr, uint32_t imm
 
 /*
  * R: the bytes of the part that @wc, a good completion with the immediate @imm on an open
- * incarnation, tells of. 0, or -1: what came is not its record (P33). Either way the next one is
- * expected in the next slot.
+ * incarnation, announces, into *@bytes. 0, or -1: what came is not its record (P33). Either way the
+ * next one is expected in the next slot.
  */
 int ib_record_take(struct ib_path *p, const struct ibv_wc *wc, uint32_t imm, uint32_t *bytes);
 

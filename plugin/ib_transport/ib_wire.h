@@ -131,7 +131,7 @@ static inline uint16_t ib_cts_check(const struct ib_cts *e)
                               w[7] & ((1ull << IB_CTS_CHECK_SHIFT) - 1));
 }
 
-/* Whether @e is the entry of @seq, whole, as far as seq and check tell. */
+/* Whether @e is the entry of @seq, whole, as far as seq and check show. */
 static inline int ib_cts_whole(const struct ib_cts *e, uint64_t seq)
 {
     return e->seq == seq && e->check == ib_cts_check(e);

@@ -21,8 +21,8 @@ struct probe_again {
     uint8_t found;           /* enum probe_blame: its verdict */
     uint8_t same_cause;      /* what ends an incarnation now is what it was opened for */
     uint8_t new_incarnation; /* ... of an incarnation that began after it was opened */
-    uint8_t peer_anew; /* the peer asks about another case than the one that was answered: it has
-                          decided this probe,  for both ends */
+    uint8_t peer_anew; /* the peer's LOCATE is of another case than the one that was answered: it
+                          has decided that one, for both ends */
     unsigned repeats;  /* cases before it on this pair, one after the other */
     uint64_t since_opened, since_decided;
 };

@@ -21,8 +21,8 @@ struct r2_setup_conn {
     uint64_t since, build_since; /* ns */
     uint32_t listen_id;
     struct r2_oob_name peer_name; /* S: from the handle */
-    uint8_t given;    /* S: connect has handed it, or its failure, to NCCL, or nobody asks after it
-                         any more; inst->lock */
+    uint8_t given;    /* S: connect has handed it, or its failure, to NCCL, or NCCL polls it no
+                         more; inst->lock */
     uint64_t over_at; /* ns: set-up was done, or failed; 0: not yet, or it was checked since whether
                          NCCL has it. Service thread */
     uint8_t ready;    /* R: paths that stand */

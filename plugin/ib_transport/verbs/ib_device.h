@@ -103,7 +103,7 @@ enum ib_fact_kind {
     IB_FACT_PORT_DOWN,   /* nic */
     IB_FACT_PORT_UP,     /* nic; address was read again */
     IB_FACT_ADDR_CHANGE, /* nic; GID, LID, P_Key or SM change; address was read again */
-    IB_FACT_REFRESH, /* nic; an event asks for a read of it, on a worker; context: enum ib_refresh,
+    IB_FACT_REFRESH, /* nic; an event requests a read of it, on a worker; context: enum ib_refresh,
                      for ib_async_refreshed() */
     IB_FACT_DEVICE_FATAL, /* each nic of the device; its state says whether it is gone */
     IB_FACT_DEVICE_FAILS, /* nic; its driver answers with errors. It may answer better later:
@@ -113,7 +113,7 @@ enum ib_fact_kind {
     IB_FACT_CQ_ERR,       /* nic, cq_context */
 };
 
-/* What an event asks of a check, a bit each. */
+/* What an event requests of a refresh, a bit each. */
 enum ib_refresh {
     IB_REFRESH_ACTIVE = 1, /* PORT_ACTIVE: announced even if nothing changed for us */
     IB_REFRESH_ADDR = 2,   /* the address may be another */
@@ -197,7 +197,7 @@ int ib_nic_refresh(struct ib_nics *nics, int nic);
 
 /* The address may be another: it is no longer fresh, the next refresh searches. Any thread. */
 void ib_nic_addr_request(struct ib_nic *nic);
-/* Whether the address was read after all that asked for it. Any thread. */
+/* Whether the address was read after all requests for it. Any thread. */
 bool ib_nic_addr_is_fresh(struct ib_nics *nics, int nic);
 
 /*

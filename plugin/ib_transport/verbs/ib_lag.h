@@ -25,8 +25,8 @@ void ib_lag_open(struct ib_nics *nics, const char *library);
 
 /*
  * @qp of NIC @nic, which has just come to RTS and has sent nothing, sends over the port of @way. A
- * refusal is said once for the NIC, which is not asked again: the queue pair is as good as before.
- * The device's worker; may block in the driver.
+ * refusal is logged once for the NIC, which is not tried again: the queue pair is as good as
+ * before. The device's worker; may block in the driver.
  */
 void ib_lag_place(struct ib_nics *nics, int nic, struct ibv_qp *qp, unsigned way);
 

@@ -11,7 +11,7 @@
 /* What one connection waits for, as of the latest round. */
 struct r2_hang_conn {
     uint64_t moved;  /* counters that change with what it waits for */
-    uint64_t posted; /* ... with what NCCL has asked of it */
+    uint64_t posted; /* ... with what NCCL has started on it */
     uint64_t misses, cts;
     uint64_t since;  /* clock of struct r2_hang; 0: it waits for nothing */
     uint64_t flight; /* ... since when what is posted has not got through; 0: it has */

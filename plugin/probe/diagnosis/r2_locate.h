@@ -61,7 +61,7 @@ struct r2_case {
         uint8_t heard;     /* the peer has reported something */
         uint8_t complete;  /* ... and all that it will find out */
         uint8_t in_facts;  /* its report is in the facts */
-        uint8_t requested; /* the peer asks for ours */
+        uint8_t requested; /* the peer has requested ours */
         uint64_t until;    /* its report is waited for until then */
         uint64_t at;       /* real time, ns: when it came; 0: not yet */
         struct fo_locate report;
@@ -87,7 +87,7 @@ struct r2_case {
         uint64_t at; /* real time, ns: when its outcome was seen; 0: not yet */
     } loopback;
     struct {
-        uint8_t on;       /* the pair is probed once more, or was asked to the end of the case */
+        uint8_t on;       /* the pair is probed once more, or was to the end of the case */
         unsigned answers; /* its count before */
     } confirm;
     struct {
@@ -107,7 +107,7 @@ void r2_locate_lost(struct r2_comm *c, int p);
 void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process);
 /* A record of that process has come again. */
 void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer);
-/* A path over that pair has returned; of the two ends only the receiver's asks for how long the
+/* A path over that pair has returned; of the two ends only the receiver's counts for how long the
  * pair answers. */
 void r2_locate_back(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic);
 /* A report of the peer's about one of its cases. */

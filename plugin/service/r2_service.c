@@ -101,7 +101,7 @@ static void step_due(struct r2_inst *inst, uint64_t now)
 }
 
 /* A worker is alive as long as jobs of its own come back: those of other devices say nothing about
- * it. */
+ * it. A quiet one counts from when it ended: it may have lain here. */
 static void reap(struct r2_inst *inst, uint64_t now)
 {
     if (ib_workers_reap(inst->jobs.workers) == 0) {
@@ -109,11 +109,10 @@ static void reap(struct r2_inst *inst, uint64_t now)
     }
     for (int i = 0; i < inst->nics.device_count; i++) {
         uint64_t n = ib_workers_reaped(inst->jobs.workers, i);
+        uint64_t at = n != inst->jobs.reaped[i] ? now : ib_workers_quiet_at(inst->jobs.workers, i);
 
-        if (n != inst->jobs.reaped[i]) {
-            inst->jobs.reaped[i] = n;
-            inst->jobs.alive[i] = now;
-        }
+        inst->jobs.reaped[i] = n;
+        inst->jobs.alive[i] = at > inst->jobs.alive[i] ? at : inst->jobs.alive[i];
     }
 }
 

@@ -13,8 +13,14 @@
 #define NS_PER_S 1000000000ull
 
 /*
- * worker.lock: its queue and flags. workers.done_lock: the list of finished jobs. Neither is held
- * across run(), done() or wake().
+ * worker.lock: its queue and flags. workers.done_lock: the list of finished jobs, and of each job
+ * `wanted` and `over`. Neither is held across run(), done() or wake().
+ *
+ * A quiet end and who wants it meet under done_lock: whichever comes second finds the other one.
+ * The worker finds `wanted` and wakes; or the service thread finds `over`, and wakes itself. (It
+ * may be through with what it reaps in this turn; the next one comes at once.) A wake too many does
+ * no harm, and none is missing. Reaping finds every job that was listed before it took the list,
+ * woken for or not, so that what ended before the thread's latest turn is never left.
  *
  * in_run is what makes abandoning safe: a worker found outside of run() when its time is up is only
  * between two short locks, or in wake(), and will see `leave` on its next turn, so it is waited
@@ -33,7 +39,7 @@ struct worker {
     uint8_t stop;  /* leave when the queue is empty */
     uint8_t leave; /* leave now, whatever is queued */
     uint8_t exited;
-    uint64_t reaped; /* who reaps */
+    uint64_t reaped, quiet_at; /* who reaps */
 };
 
 struct ib_workers {
@@ -75,12 +81,21 @@ static struct ib_job *queue_pop(struct worker *w)
     return job;
 }
 
+/* From the unlock on the job may be reaped, and gone. */
 static void job_finish(struct ib_workers *all, struct ib_job *job)
 {
+    uint64_t now = job->quiet ? all->env.now_ns(all->env.arg) : 0;
+    int wakes;
+
     pthread_mutex_lock(&all->done_lock);
     list_append(&all->done_tail, job);
+    job->over = 1;
+    job->over_at = now;
+    wakes = !job->quiet || job->wanted;
     pthread_mutex_unlock(&all->done_lock);
-    all->wake(all->arg);
+    if (wakes) {
+        all->wake(all->arg);
+    }
 }
 
 static void *worker_main(void *arg)
@@ -287,6 +302,7 @@ void ib_workers_submit(struct ib_workers *all, int device, struct ib_job *job)
 
     job->device = device;
     job->busy = 1;
+    job->quiet = job->wanted = job->over = 0; /* no worker has it yet, nor the list */
     atomic_fetch_add_explicit(&all->pending, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
     list_append(&w->tail[!job->urgent], job);
@@ -294,6 +310,22 @@ void ib_workers_submit(struct ib_workers *all, int device, struct ib_job *job)
     pthread_mutex_unlock(&w->lock);
     if (!all->env.threads) {
         all->env.kick_worker(all->env.arg, device);
+    }
+}
+
+void ib_workers_want(struct ib_workers *all, struct ib_job *job)
+{
+    int missed;
+
+    if (!job->busy) {
+        return;
+    }
+    pthread_mutex_lock(&all->done_lock);
+    missed = job->over && job->quiet && !job->wanted;
+    job->wanted = 1;
+    pthread_mutex_unlock(&all->done_lock);
+    if (missed) {
+        all->wake(all->arg);
     }
 }
 
@@ -317,7 +349,11 @@ int ib_workers_reap(struct ib_workers *all)
     for (; job != NULL; job = next, n++) {
         next = job->next;
         job->busy = 0;
-        all->worker[job->device].reaped++;
+        if (job->quiet) {
+            all->worker[job->device].quiet_at = job->over_at; /* they end in order */
+        } else {
+            all->worker[job->device].reaped++;
+        }
         atomic_fetch_sub_explicit(&all->pending, 1, memory_order_relaxed);
         if (job->done) {
             job->done(job); /* may free or submit it again */
@@ -329,6 +365,11 @@ int ib_workers_reap(struct ib_workers *all)
 uint64_t ib_workers_reaped(const struct ib_workers *all, int device)
 {
     return all->worker[device].reaped;
+}
+
+uint64_t ib_workers_quiet_at(const struct ib_workers *all, int device)
+{
+    return all->worker[device].quiet_at;
 }
 
 int ib_worker_step(struct ib_workers *all, int device)

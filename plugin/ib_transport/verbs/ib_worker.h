@@ -3,6 +3,10 @@
  * device) run here, one after the other, so that a hung driver blocks nobody else (protocol section
  * 3, P16.1). First those that somebody waits for, then the others; in order among themselves (P29).
  *
+ * A job that has brought nothing new ends quietly, if its run() says so: nobody is woken, and the
+ * next turn of the service thread, whatever it is for, takes it back. Who needs it sooner wants it
+ * (ib_workers_want), before or after it has ended.
+ *
  * A job is embedded in its owner, belongs to the worker from submit until done() has been called,
  * and may be submitted again then. run() is called on the worker's thread; done() on the service
  * thread, from ib_workers_reap(). A worker whose job never returns is abandoned at exit: the
@@ -19,9 +23,13 @@ struct ib_job {
     void (*run)(struct ib_job *job);
     void (*done)(struct ib_job *job); /* may be NULL */
     int device;
-    int urgent; /* somebody waits for it; before submit, by who submits */
-    int busy;   /* between submit and done; service thread only, except that submit may come from a
-                   thread that owns the object */
+    int urgent;       /* somebody waits for it; before submit, by who submits */
+    int quiet;        /* run() sets it: the end need not wake anybody. 0 when it begins */
+    int wanted;       /* the end wakes all the same; the workers' lock */
+    int over;         /* it has ended and was not reaped; likewise */
+    uint64_t over_at; /* ns, of a quiet one; likewise */
+    int busy; /* between submit and done; service thread only, except that submit may come from a
+                 thread that owns the object */
     struct ib_job *next;
 };
 
@@ -51,11 +59,21 @@ uint64_t ib_workers_destroy(struct ib_workers *w, uint64_t limit_ns);
 /* Queues @job for @device. Any thread; never blocks beyond a short lock. */
 void ib_workers_submit(struct ib_workers *w, int device, struct ib_job *job);
 
+/*
+ * What @job brings is waited for from here on, if it is out: its end wakes even if it is quiet, and
+ * if it has ended quietly, that is made up for now. Service thread; never blocks beyond a short
+ * lock.
+ */
+void ib_workers_want(struct ib_workers *w, struct ib_job *job);
+
 /* Calls done() of the finished jobs. Service thread. Returns how many. */
 int ib_workers_reap(struct ib_workers *w);
 
-/* How many jobs of @device were reaped so far. Thread: as ib_workers_reap. */
+/* How many jobs of @device were reaped so far, without quiet ones. Thread: as ib_workers_reap. */
 uint64_t ib_workers_reaped(const struct ib_workers *w, int device);
+/* When the latest quiet one of those that were reaped had ended (ns; 0: none): it may have been
+ * long before. Thread: likewise. */
+uint64_t ib_workers_quiet_at(const struct ib_workers *w, int device);
 
 /* Jobs submitted and not yet reaped. Any thread. */
 int ib_workers_pending(struct ib_workers *w);

@@ -1,6 +1,7 @@
 #include "r2_port_monitor.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
@@ -18,8 +19,12 @@ struct r2_port_refresh {
     int rc;
     uint8_t due;         /* enum ib_refresh: asked for by events since the latest check began */
     uint8_t requested;   /* ... before it began */
+    uint8_t expected;    /* that the port is well is no news: it was, and nobody has asked */
     uint32_t generation; /* of the NIC when it began */
+    uint64_t began;      /* ns */
 };
+
+#define LATE_NS (10 * 1000000ull) /* an answer after so long is news of the driver */
 
 int r2_port_monitor_open(struct r2_inst *inst)
 {
@@ -87,10 +92,17 @@ static void probe_pairs(struct r2_inst *inst, int nic)
 
 static void refresh_request(struct r2_inst *inst, int nic, unsigned what);
 
+/* Something has happened to @nic: what a check that is out brings is waited for, news or not. */
+static void refresh_want(struct r2_inst *inst, int nic)
+{
+    ib_workers_want(inst->jobs.workers, &inst->ports.refresh[nic].job);
+}
+
 void r2_port_monitor_fact(void *arg, const struct ib_fact *fact)
 {
     struct r2_inst *inst = arg;
 
+    refresh_want(inst, fact->nic);
     switch (fact->kind) {
     case IB_FACT_REFRESH:
         refresh_request(inst, fact->nic, (unsigned)fact->context);
@@ -129,11 +141,23 @@ void r2_port_monitor_fact(void *arg, const struct ib_fact *fact)
     }
 }
 
+/*
+ * On the worker, which alone writes the address while the job is out. Quiet is what refresh_done()
+ * would do nothing about: the port is ACTIVE, as it was, at the address that it had. It is decided
+ * on what was so when the check began; what has happened since wants the answer (refresh_want), and
+ * refresh_done() judges by what is so when it runs, however late.
+ */
 static void refresh_run(struct ib_job *job)
 {
     struct r2_port_refresh *l = (struct r2_port_refresh *)job;
+    struct ib_addr before, after;
 
+    _Static_assert(sizeof(before) == 24, "compared whole: no padding");
+    ib_nic_addr_get(&l->inst->nics, l->nic, &before);
     l->rc = ib_nic_refresh(&l->inst->nics, l->nic);
+    ib_nic_addr_get(&l->inst->nics, l->nic, &after);
+    job->quiet = l->expected && l->rc == 0 && memcmp(&before, &after, sizeof(before)) == 0 &&
+                 r2_elapsed(r2_now(l->inst), l->began) < LATE_NS;
 }
 
 static void refresh_begin(struct r2_inst *inst, int nic);
@@ -168,6 +192,8 @@ static void refresh_begin(struct r2_inst *inst, int nic)
     }
     l->inst = inst;
     l->nic = nic;
+    l->expected = !l->requested && s == IB_NIC_UP && inst->nics.nic[nic].failing == 0;
+    l->began = r2_now(inst);
     l->generation = atomic_load_explicit(&inst->nics.nic[nic].generation, memory_order_relaxed);
     l->job.run = refresh_run;
     l->job.done = refresh_done;
@@ -175,7 +201,7 @@ static void refresh_begin(struct r2_inst *inst, int nic)
     ib_workers_submit(inst->jobs.workers, inst->nics.nic[nic].device_index, &l->job);
 }
 
-/* An event asks. What is under way may have been read before it. */
+/* An event asks. What is under way may have been read before it; it is wanted by then. */
 static void refresh_request(struct r2_inst *inst, int nic, unsigned what)
 {
     struct r2_port_refresh *l = &inst->ports.refresh[nic];
@@ -220,6 +246,7 @@ uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now)
                               comes next reads anew */
             for (int i = 0; i < inst->nics.count; i++) {
                 ib_nic_addr_request(&inst->nics.nic[i]);
+                refresh_want(inst, i); /* no later turn would take it back by the way */
             }
             inst->ports.polls = 0;
         }

@@ -154,6 +154,107 @@ START_TEST(urgent_jobs_go_first)
 }
 END_TEST
 
+static void run_quietly(struct ib_job *job)
+{
+    run(job);
+    job->quiet = 1;
+}
+
+static void quiet_init(struct test_job *t, int number)
+{
+    job_init(t, number);
+    t->job.run = run_quietly;
+}
+
+/* Who takes back what is behind it takes it as well. */
+START_TEST(a_quiet_end_wakes_nobody)
+{
+    static struct test_job quiet[3], loud;
+    int before = atomic_load(&wakes);
+
+    begin(1, 1);
+    for (int i = 0; i < 3; i++) {
+        quiet_init(&quiet[i], i);
+        ib_workers_submit(workers, 0, &quiet[i].job);
+    }
+    job_init(&loud, 3);
+    ib_workers_submit(workers, 0, &loud.job);
+    sem_wait(&woken);
+    ck_assert_int_eq(ib_workers_reap(workers), 4);
+    ck_assert_int_eq(atomic_load(&wakes) - before, 1);
+    ck_assert_int_eq(quiet[0].dones + quiet[1].dones + quiet[2].dones + loud.dones, 4);
+    ck_assert_uint_eq(ib_workers_reaped(workers, 0), 1);
+    ck_assert_uint_eq(ib_workers_quiet_at(workers, 0), quiet[2].job.over_at);
+    /* quiet once is not quiet for ever */
+    quiet[0].job.run = run;
+    ib_workers_submit(workers, 0, &quiet[0].job);
+    reap(1);
+    ib_workers_destroy(workers, NS_PER_MS);
+}
+END_TEST
+
+/* Before it ends, after that, and when it is not out: one wake, or none. */
+START_TEST(a_quiet_end_that_is_wanted_wakes)
+{
+    static struct test_job t;
+    int before = atomic_load(&wakes);
+
+    begin(0, 1);
+    quiet_init(&t, 0);
+    ib_workers_want(workers, &t.job);
+    ib_workers_submit(workers, 0, &t.job);
+    ib_worker_step(workers, 0);
+    ck_assert_int_eq(atomic_load(&wakes), before);
+    ib_workers_want(workers, &t.job);
+    ck_assert_int_eq(atomic_load(&wakes), before + 1);
+    ib_workers_want(workers, &t.job);
+    ck_assert_int_eq(atomic_load(&wakes), before + 1);
+    ck_assert_int_eq(ib_workers_reap(workers), 1);
+    ib_workers_want(workers, &t.job);
+    ck_assert_int_eq(atomic_load(&wakes), before + 1);
+    ib_workers_submit(workers, 0, &t.job);
+    ib_workers_want(workers, &t.job);
+    ck_assert_int_eq(atomic_load(&wakes), before + 1);
+    ib_worker_step(workers, 0);
+    ck_assert_int_eq(atomic_load(&wakes), before + 2);
+    ck_assert_int_eq(ib_workers_reap(workers), 1);
+    /* and the next one is quiet again */
+    ib_workers_submit(workers, 0, &t.job);
+    ib_worker_step(workers, 0);
+    ck_assert_int_eq(atomic_load(&wakes), before + 2);
+    ck_assert_int_eq(ib_workers_reap(workers), 1);
+    ib_workers_destroy(workers, NS_PER_MS);
+}
+END_TEST
+
+#define ROUNDS 50000
+
+static void run_nothing(struct ib_job *job)
+{
+    job->quiet = 1;
+}
+
+/* Wanted at every moment of its end: the wake comes, or this waits for ever. */
+START_TEST(no_wanted_end_is_lost)
+{
+    static struct test_job t;
+
+    begin(1, 1);
+    quiet_init(&t, 0);
+    t.job.run = run_nothing;
+    t.job.done = NULL;
+    for (int i = 0; i < ROUNDS; i++) {
+        ib_workers_submit(workers, 0, &t.job);
+        for (int n = i % 512 * 8; n > 0; n--) {
+            atomic_signal_fence(memory_order_seq_cst);
+        }
+        ib_workers_want(workers, &t.job);
+        reap(1);
+    }
+    ib_workers_destroy(workers, NS_PER_MS);
+}
+END_TEST
+
 START_TEST(a_hung_device_blocks_no_other)
 {
     static struct test_job hung, behind, other;
@@ -347,6 +448,9 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, order_per_device);
     tcase_add_test(t, urgent_jobs_go_first);
+    tcase_add_test(t, a_quiet_end_wakes_nobody);
+    tcase_add_test(t, a_quiet_end_that_is_wanted_wakes);
+    tcase_add_test(t, no_wanted_end_is_lost);
     tcase_add_test(t, a_hung_device_blocks_no_other);
     tcase_add_test(t, a_job_may_be_submitted_from_done);
     tcase_add_test(t, done_is_optional);

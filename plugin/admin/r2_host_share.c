@@ -15,6 +15,7 @@
 #include "r2_failback.h"
 
 #define WAYS_NS   R2_MS(100)
+#define ALL_LOOKS 4 /* at the ports, for one at the slots that nobody had */
 #define WAYS_MOST 8 /* ways in that time: of a slot's events the latest 16 can be read */
 #define ECHO_NS                                                                                    \
     1000000000ull /* what others announced of a NIC so recently is not announced again */
@@ -352,16 +353,29 @@ void r2_host_share_comm_gone(struct r2_comm *c)
     show(c, 0, 0);
 }
 
+/* Slots that nobody had may have somebody who was killed before he rang; where there is no bell,
+ * anybody. */
+static int hears_all(const struct r2_inst *inst)
+{
+    return inst->share.looks % ALL_LOOKS == 0 || r2_host_registry_fd(inst->share.registry) < 0;
+}
+
 void r2_host_share_step(struct r2_inst *inst, uint64_t now, int tick)
 {
+    struct r2_host_registry *b = inst->share.registry;
     struct r2_host_registry_event e;
     struct r2_host_registry_who from;
 
-    if (inst->share.registry == NULL) {
+    if (b == NULL) {
         return;
     }
-    if (inst->share.rung || tick) {
-        while (r2_host_registry_next(inst->share.registry, &e, &from)) {
+    inst->share.looks += tick != 0;
+    if (inst->share.rung || (tick && hears_all(inst))) {
+        while (r2_host_registry_next(b, &e, &from)) {
+            hear(inst, &e, &from, now);
+        }
+    } else if (tick) {
+        while (r2_host_registry_next_known(b, &e, &from)) {
             hear(inst, &e, &from, now);
         }
     }

@@ -138,6 +138,13 @@ static struct r2_host_registry *map_file(int fd, const char *path, char *why, si
     return b;
 }
 
+static void known_set(struct r2_host_registry *b, int i, int taken)
+{
+    uint64_t bit = 1ull << i % 64;
+
+    b->known[i / 64] = taken ? b->known[i / 64] | bit : b->known[i / 64] & ~bit;
+}
+
 struct r2_host_registry *r2_host_registry_attach(const char *dir, uid_t uid, char *why,
                                                  size_t why_len)
 {
@@ -168,6 +175,7 @@ struct r2_host_registry *r2_host_registry_attach(const char *dir, uid_t uid, cha
     for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) { /* what was said before is history */
         b->seen_inc[i] = registry_get(&registry_slot_of(b, i)->incarnation);
         b->seen[i] = registry_get(&registry_slot_of(b, i)->events);
+        known_set(b, i, b->seen_inc[i] != 0);
     }
     return b;
 }
@@ -392,21 +400,45 @@ static void who_get(const struct registry_slot *s, struct r2_host_registry_who *
     who->since = registry_get(&s->since);
 }
 
+/* The next event of slot @i. */
+static int slot_next(struct r2_host_registry *b, int i, struct r2_host_registry_event *e,
+                     struct r2_host_registry_who *from)
+{
+    uint64_t no, upto;
+
+    if (!slot_gossip(b, i, &no, &upto)) {
+        return 0;
+    }
+    while (no < upto) {
+        b->seen[i] = ++no;
+        if (event_read(registry_slot_of(b, i), no, e)) {
+            if (from) {
+                who_get(registry_slot_of(b, i), from);
+            }
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int r2_host_registry_next(struct r2_host_registry *b, struct r2_host_registry_event *e,
                           struct r2_host_registry_who *from)
 {
     for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
-        uint64_t no, upto;
-
-        if (!slot_gossip(b, i, &no, &upto)) {
-            continue;
+        known_set(b, i, registry_get(&registry_slot_of(b, i)->incarnation) != 0);
+        if (slot_next(b, i, e, from)) {
+            return 1;
         }
-        while (no < upto) {
-            b->seen[i] = ++no;
-            if (event_read(registry_slot_of(b, i), no, e)) {
-                if (from) {
-                    who_get(registry_slot_of(b, i), from);
-                }
+    }
+    return 0;
+}
+
+int r2_host_registry_next_known(struct r2_host_registry *b, struct r2_host_registry_event *e,
+                                struct r2_host_registry_who *from)
+{
+    for (int w = 0; w < R2_HOST_REGISTRY_SLOTS / 64; w++) {
+        for (uint64_t m = b->known[w]; m; m &= m - 1) {
+            if (slot_next(b, 64 * w + __builtin_ctzll(m), e, from)) {
                 return 1;
             }
         }

@@ -103,6 +103,10 @@ void r2_host_registry_post(struct r2_host_registry *b, const struct r2_host_regi
  * NULL. */
 int r2_host_registry_next(struct r2_host_registry *b, struct r2_host_registry_event *e,
                           struct r2_host_registry_who *from);
+/* The same of the slots alone that somebody had when r2_host_registry_next() looked at all of them
+ * last: who has come since rings with what he says, unless he is killed in between. */
+int r2_host_registry_next_known(struct r2_host_registry *b, struct r2_host_registry_event *e,
+                                struct r2_host_registry_who *from);
 
 /* Row @i of the own slot. */
 void r2_host_registry_nic_set(struct r2_host_registry *b, int i,

@@ -55,6 +55,7 @@ struct r2_host_registry {
     int own; /* slot; -1: none */
     uint64_t posted;
     uint64_t seen_inc[R2_HOST_REGISTRY_SLOTS], seen[R2_HOST_REGISTRY_SLOTS];
+    uint64_t known[R2_HOST_REGISTRY_SLOTS / 64]; /* bit per slot: somebody had it */
 };
 
 /*

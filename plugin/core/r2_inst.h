@@ -471,6 +471,7 @@ struct r2_inst {
         char run_dir[256];                 /* empty: none */
         struct r2_host_registry *registry; /* NULL: none */
         int rung, rows_changed;
+        unsigned looks;                 /* at the ports, so far */
         uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process reported on the NIC; 0 */
         uint64_t ways_at;               /* ns: silent ways are written there, so many since then */
         unsigned ways;

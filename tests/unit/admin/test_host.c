@@ -391,6 +391,34 @@ START_TEST(a_neighbours_event_makes_us_look)
 END_TEST
 
 /* What this process finds out is in the registry, with its rows. */
+/* Killed between what he says and the bell, or where there is none: heard with the looks at the
+ * ports, each of which asks those who are known, and one in four all. */
+START_TEST(who_does_not_ring_is_heard)
+{
+    struct r2_host_registry *b;
+    struct r2_host_registry_event e = {.kind = R2_HOST_REGISTRY_NIC_UP};
+    struct r2_inst *inst;
+
+    start(2, (const char *[]){"NCCL_R2_LOOK=250", NULL});
+    b = registry_start();
+    inst = rig->side[0].inst;
+    e.guid = inst->nics.nic[0].guid;
+    e.port = inst->nics.nic[0].port;
+    r2_host_registry_post(b, &e);
+    rig_run(rig, 1010 * RIG_MS);
+    ck_assert_uint_ne(inst->share.heard_at[0], 0);
+    for (int i = 0; i < 5; i++) { /* known by now */
+        inst->share.heard_at[0] = 0;
+        r2_host_registry_post(b, &e);
+        rig_run(rig, 260 * RIG_MS);
+        ck_assert_uint_ne(inst->share.heard_at[0], 0);
+    }
+    r2_host_registry_close(b);
+    stop();
+    host_dir_remove();
+}
+END_TEST
+
 START_TEST(what_we_find_out_is_said)
 {
     struct r2_host_registry_nic row;
@@ -546,6 +574,7 @@ static void add(TCase *t)
     tcase_add_test(t, our_own_answer_counts_more);
     tcase_add_test(t, what_a_neighbour_cannot_do);
     tcase_add_test(t, a_neighbours_event_makes_us_look);
+    tcase_add_test(t, who_does_not_ring_is_heard);
     tcase_add_test(t, what_we_find_out_is_said);
     tcase_add_test(t, what_is_in_the_registry_is_not_posted_again);
 }

@@ -1,4 +1,4 @@
-/* The host registry: files that are none, contents that make no sense. */
+/* The host registry: files that are none, contents that make no sense, slots that are read. */
 #include "tests/unit/registry_rig.h"
 
 #include <sys/resource.h>
@@ -8,6 +8,37 @@ static void refused(const char *word)
     ck_assert_ptr_null(r2_host_registry_open(dir, &me, why, sizeof(why)));
     ck_assert_msg(strstr(why, word) != NULL, "'%s' does not say '%s'", why, word);
 }
+
+/* A look at those that are known hears what each of them has said since, and nobody who has come
+ * since: until all are looked at, which happens when he rings. */
+START_TEST(who_is_known_is_heard)
+{
+    struct r2_host_registry *a = must_open(), *b = must_open(), *c;
+    struct r2_host_registry_event e = event_of(2), got;
+
+    r2_host_registry_post(a, &e);
+    ck_assert_int_eq(r2_host_registry_next_known(b, &got, NULL), 1);
+    ck_assert_uint_eq(got.guid, e.guid);
+    ck_assert_int_eq(r2_host_registry_next_known(b, &got, NULL), 0);
+    ck_assert_int_eq(r2_host_registry_next(b, &got, NULL), 0);
+    c = must_open();
+    r2_host_registry_post(c, &e);
+    ck_assert_int_eq(r2_host_registry_next_known(b, &got, NULL), 0);
+    ck_assert_int_eq(r2_host_registry_next(b, &got, NULL), 1);
+    ck_assert_int_eq(r2_host_registry_next(b, &got, NULL), 0);
+    r2_host_registry_post(c, &e);
+    ck_assert_int_eq(r2_host_registry_next_known(b, &got, NULL), 1);
+    r2_host_registry_close(c);
+    ck_assert_int_eq(r2_host_registry_next(b, &got, NULL), 0);
+    c = must_open(); /* a slot that was left is nobody's again */
+    r2_host_registry_post(c, &e);
+    ck_assert_int_eq(r2_host_registry_next_known(b, &got, NULL), 0);
+    ck_assert_int_eq(r2_host_registry_next(b, &got, NULL), 1);
+    r2_host_registry_close(a);
+    r2_host_registry_close(b);
+    r2_host_registry_close(c);
+}
+END_TEST
 
 START_TEST(what_is_no_registry_is_not_used)
 {
@@ -142,6 +173,7 @@ static void add(TCase *t)
 {
     tcase_add_test(t, no_room_is_said);
     tcase_add_test(t, without_a_bell);
+    tcase_add_test(t, who_is_known_is_heard);
     tcase_add_test(t, what_is_no_registry_is_not_used);
     tcase_add_test(t, no_directory_is_said);
     tcase_add_loop_test(t, garbage_in_the_slots, 0, 20);

@@ -541,10 +541,10 @@ $(B)/bench/bench_inproc: $(call obj,$(wildcard tests/bench/bench_*.c) tests/supp
 $(B)/bench/bench_paper: $(call obj,$(PAPER_SRC))
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lm
-# Two processes through the newest table; it breaks the fabric itself, to know the instant, and counts the plugin's calls of syscall().
+# Two processes through the newest table; it breaks the fabric itself, to know the instant, and counts the plugin's calls of syscall() and ppoll().
 $(B)/bench/bench_pair: $(call obj,$(wildcard tests/bench/pair*.c) tests/abi/drv_core.c tests/abi/drv_link.c tools/r2_perf/abi_view.c $(SHM_SHARED))
 	@mkdir -p $(@D)
-	$(CC) -o $@ $^ $(LDFLAGS_ALL) -Wl,--export-dynamic-symbol=syscall -ldl
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) $(addprefix -Wl$(comma)--export-dynamic-symbol=,syscall ppoll) -ldl
 
 $(B)/r2_sim: $(call tobj,$(SIM_SRC) $(addprefix tests/matrix/matrix_,truth.c line.c table.c)) $(TESTLIBS)
 	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lm -ldl

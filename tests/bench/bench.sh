@@ -1,7 +1,8 @@
 #!/bin/sh
 # make bench: what the plugin costs and how long failures last, on the software fabric. Writes BUILD/bench.json and prints the table of
 # tests/bench/README.md; with --write-doc writes that file and the numbers of README.md too.
-#   bench.sh BUILD [--write-doc] [--only SECTION[,SECTION...]]   (--only prints the JSON of cost, memory, many, stall, setup, load, bandwidth, calls, fill, fabric)
+#   bench.sh BUILD [--write-doc] [--only SECTION[,SECTION...]]   (--only prints the JSON of cost, memory, many, stall, setup, load, idle, bandwidth, calls, fill,
+# fabric)
 # Counts and virtual times are the same everywhere. Real times are compared with the same thing without a fault, and rates are ratios within
 # one run, because the machine may be slow and shared.
 set -eu
@@ -172,6 +173,33 @@ fabric_links() {
     fabric=
 }
 
+# CPU time and wake-ups of a process at rest, medians of $IDLE_ROUNDS runs with 1, 1000 and 4000 connections, or those of $IDLE: of the
+# process that takes more. With $IDLE_BESIDE, a plugin built elsewhere, its runs stand between ours.
+idle() {
+    for n in ${IDLE:-1 1000 4000}; do
+        round=0
+        while [ $round -lt "${IDLE_ROUNDS:-3}" ]; do
+            for plugin in ${IDLE_BESIDE:+"$IDLE_BESIDE"} "$NCCL_NET_PLUGIN"; do
+                plugin_was=$NCCL_NET_PLUGIN
+                NCCL_NET_PLUGIN=$plugin
+                pair 4 idle "$n" >"$T/row"
+                NCCL_NET_PLUGIN=$plugin_was
+                jq -c --arg plugin "$plugin" '{plugin: $plugin} + .' "$T/row"
+            done
+            round=$((round + 1))
+        done
+    done >"$T/idle_rows"
+    jq -s '
+        def median: sort | .[length / 2 | floor];
+        group_by([.connections, .plugin]) | map((map([.sender, .receiver] | max_by(.cpu_ms_per_s))) as $r | {
+            connections: .[0].connections, nics: .[0].nics, plugin: .[0].plugin, runs: length,
+            all_cpu_ms_per_s: ($r | map(.cpu_ms_per_s) | sort)} +
+            ($r[0] | with_entries(select(.value | type == "number")) | keys |
+                map({key: ., value: ([$r[][.]] | median)}) | from_entries) +
+            {wakes_per_s: ($r[0].wakes_per_s | keys | map({key: ., value: ([$r[].wakes_per_s[.]] | median)}) | from_entries)})' \
+        "$T/idle_rows"
+}
+
 section() {
     case $1 in
     cost) inproc cost ;;
@@ -192,6 +220,7 @@ section() {
         for n in ${LOAD:-1000 4000}; do pair 4 load $n; done >"$T/rows"
         jq -s . "$T/rows"
         ;;
+    idle) idle ;;
     fill) inproc fill ;;
     fabric)
         if ! command -v ib_write_bw >/dev/null; then

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -38,6 +39,15 @@ void pair_rest(uint64_t ns)
 
     while (nanosleep(&ts, &ts) != 0 && errno == EINTR) {
     }
+}
+
+double pair_cpu_ms(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
 }
 
 static int compare(const void *x, const void *y)
@@ -191,6 +201,8 @@ static int side_run(int side, const char *peer, const char *plugin, const char *
         pair_setup_run();
     } else if (strcmp(what, "load") == 0) {
         pair_load_run(runs);
+    } else if (strcmp(what, "idle") == 0) {
+        pair_idle_run(runs);
     } else if (strncmp(what, "last", 4) == 0) {
         pair_last_run(runs, strcmp(what, "last-silent") == 0);
     } else {
@@ -227,7 +239,8 @@ static pid_t side_start(char **argv, int argc, int side, const int *fd)
 static const struct {
     const char *name;
     int most; /* of its number */
-} whats[] = {{"setup", 64}, {"stall", 64}, {"load", LOAD_MAX}, {"last", 99}, {"last-silent", 99}};
+} whats[] = {{"setup", 64},      {"stall", 64}, {"load", LOAD_MAX},
+             {"idle", LOAD_MAX}, {"last", 99},  {"last-silent", 99}};
 
 static bool what_is_known(const char *name, const char *number)
 {
@@ -251,7 +264,7 @@ int main(int argc, char **argv)
         strcmp(argv[3], "--softfab") != 0 || strcmp(argv[5], "--fabric") != 0 ||
         !what_is_known(argv[7], argc > 8 ? argv[8] : NULL)) {
         fprintf(stderr, "usage: bench_pair --plugin FILE --softfab FILE --fabric NAME "
-                        "setup|stall|load|last|last-silent [NUMBER]\n");
+                        "setup|stall|load|idle|last|last-silent [NUMBER]\n");
         return 2;
     }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) != 0) {

@@ -15,6 +15,7 @@ uint64_t pair_now(void); /* CLOCK_MONOTONIC ns: the same clock in both processes
 /* A stretch of time in which nothing can be waited for: what the plugin does behind NCCL's back has
  * no event here. */
 void pair_rest(uint64_t ns);
+double pair_cpu_ms(void); /* of this process so far */
 
 /* @n connections from side 0 to side 1, over devices @dev, @dev + 1, ...; the time from listen
  * until the last one stands at both ends. Each side gets its comms. */
@@ -25,6 +26,7 @@ void pair_close(int n, void **comm);
 void pair_setup_run(void);
 void pair_stall_run(int runs);
 void pair_load_run(int connections);
+void pair_idle_run(int connections);
 void pair_last_run(int number, bool silent); /* @number of the run: which host loses its NICs */
 
 /* Maps the fabric, to break it. Before the plugin is loaded: closing a descriptor of the fabric's

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -135,15 +134,6 @@ static struct pair_spread event_measure(struct load *l, const char *text, uint64
     return pair_spread_get(v, l->n);
 }
 
-static double cpu_ms(void)
-{
-    struct rusage u;
-
-    getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
-}
-
 /* CPU time of the plugin's service thread so far. */
 static double service_ms(void)
 {
@@ -178,9 +168,9 @@ static double cpu_of_idle(void)
     double cpu;
 
     pair_rest(SETTLE_NS);
-    cpu = cpu_ms();
+    cpu = pair_cpu_ms();
     pair_rest(IDLE_NS);
-    return (cpu_ms() - cpu) * 1e9 / (double)IDLE_NS;
+    return (pair_cpu_ms() - cpu) * 1e9 / (double)IDLE_NS;
 }
 
 /* Side 1 says when all of its receives are done: nothing of ours is on its way then. */

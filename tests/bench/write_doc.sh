@@ -31,6 +31,7 @@ END
 | memory | What the plugin takes from the heap for one more connection at either end, rounding of the heap included, and the sizes of queues that it asks for. What a driver makes of those is its own |
 | setup | Two processes, from `listen` until `connect` and `accept` have returned at both ends for all; the exchange of handles, a socket here, included |
 | load | Two processes, all connections polled by one thread each: set-up of all, CPU time of each process while nothing is sent, of its service thread in set-up and in what follows, calls of membarrier at the receiver while all are busy, and from the instant at which a port goes down until all that was under way and one message more are through, for each connection. The twin figure is the same behind a fault that changes nothing |
+| idle | Two processes at rest: CPU time, how often the service thread wakes and what for (a deadline, a job that a worker has ended, channel, host registry, a device's event), how often the workers do; medians of runs, of the process that takes more. `IDLE_BESIDE=PLUGIN` puts another build between the runs, `IDLE="1 1000"` and `IDLE_ROUNDS` choose |
 | calls | callgrind, instructions in the plugin's own functions and the verbs calls inlined into them, without the driver's. Set-up cancels out: the difference of a short and a long run |
 | fabric | perftest over two hosts with links of 100 MB/s: bytes of a port between two readings of its counters, by its rate |
 END

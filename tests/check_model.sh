@@ -154,7 +154,7 @@ fails no-new-queue-pair failover ghost_write NO_NEW_QP NL=3
 fails no-settled failover end NO_SETTLED NL=3
 fails no-open-up failover ghost_write NO_OPEN_UP NL=3
 fails no-watchdog failover end NO_WATCHDOG WATCH ACCOUNT F=0 FD=1
-fails no-want failover end NO_WANT W=2 WATCH F=0 FS=1
+fails no-cts-request failover end NO_CTS_REQUEST W=2 WATCH F=0 FS=1
 fails no-second-telling failover end NO_TELL W=2 WATCH F=0 FS=1
 fails no-bound-on-posts failover no_receive NO_RQ_BOUND NM=3 W=3 RQ=2 RESERVE=1
 fails no-bound-on-pairs failover no_receive NO_RQ_BOUND NM=3 W=3 RQ=2 RESERVE=1 SLOTS=3 ADAPTIVE=3

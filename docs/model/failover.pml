@@ -194,7 +194,7 @@ proctype Incarnation(byte l)
 #endif
     :: d_step { sDead[l] && (ctsFab[l] || ackFab[l]) -> ctsFab[l] = 0; ackFab[l] = 0 } /* R holds them for confirmed */
     /* P15: S asks for a CTS that does not come, for an acknowledgement of what it has posted; R says it again on all paths */
-#ifndef NO_WANT
+#ifndef NO_CTS_REQUEST
     :: d_step {
         rSt[l] == UP && !broke[l] && seen < rpost && !FULL(led, seen) && !(ctsFab[l] & BIT(seen)) ->
         ctsFab[l] = ctsFab[l] | BIT(seen);

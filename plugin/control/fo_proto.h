@@ -56,17 +56,17 @@ enum fo_type {
     FO_MSG_SETTLED, /* S: FENCED is applied */
     FO_MSG_BYE,     /* closed; R: final ledger */
     FO_MSG_BYE_OK,
-    FO_MSG_GONE,    /* no such connection here */
-    FO_MSG_PROBE,   /* this end of the probe queue pair between two NICs */
-    FO_MSG_OPEN,    /* R: a new incarnation of a path begins; its queue pair */
-    FO_MSG_OPEN_OK, /* S: its queue pair for that */
-    FO_MSG_OPEN_UP, /* R: S may post */
-    FO_MSG_SUSPECT, /* S: R's NIC acknowledged these parts on this path long ago, and R has not: a
-                       delivery query */
-    FO_MSG_DRAIN,   /* exactly these NICs of the sender's process are to be free of work */
+    FO_MSG_GONE,           /* no such connection here */
+    FO_MSG_PROBE,          /* this end of the probe queue pair between two NICs */
+    FO_MSG_OPEN,           /* R: a new incarnation of a path begins; its queue pair */
+    FO_MSG_OPEN_OK,        /* S: its queue pair for that */
+    FO_MSG_OPEN_UP,        /* R: S may post */
+    FO_MSG_DELIVERY_QUERY, /* S: R's NIC acknowledged these parts on this path long ago, and R has
+                       not: a delivery query */
+    FO_MSG_DRAIN,          /* exactly these NICs of the sender's process are to be free of work */
     FO_MSG_DRAIN_OK,
-    FO_MSG_WANT,   /* S: the CTS of this seq does not come: a CTS request */
-    FO_MSG_REPORT, /* a health report on a NIC, a path or a process of the job */
+    FO_MSG_CTS_REQUEST, /* S: the CTS of this seq does not come: a CTS request */
+    FO_MSG_REPORT,      /* a health report on a NIC, a path or a process of the job */
     FO_MSG_REPORT_OK,
     FO_MSG_LOCATE,   /* facts about this end of a NIC pair */
     FO_MSG_LOAD,     /* what moves over a NIC, or a request for that of the other */
@@ -234,14 +234,14 @@ struct fo_locate {
     struct fo_locate_aux aux[FO_LOCATE_AUX];
 };
 
-struct fo_suspect {
+struct fo_delivery_query {
     uint32_t dst, src, inc;
     uint8_t path;
     uint16_t mask; /* parts of @seq */
     uint64_t seq;
 };
 
-struct fo_want {
+struct fo_cts_request {
     uint32_t dst, src;
     uint64_t seq;
 };
@@ -313,10 +313,10 @@ union fo_body {
     struct fo_settled settled;
     struct fo_bye_ok bye_ok; /* BYE_OK, GONE */
     struct fo_probe probe;
-    struct fo_suspect suspect;
+    struct fo_delivery_query delivery_query;
     struct fo_open open;
     struct fo_drain drain;
-    struct fo_want want;
+    struct fo_cts_request cts_request;
     struct probe_report report;
     struct fo_report_ok report_ok;
     struct fo_locate locate;

@@ -140,11 +140,12 @@ static const struct fo_field probe_fields[] = {
 static const struct fo_field open_fields[] = {F(fo_open, dst), F(fo_open, src), F(fo_open, inc),
                                               F(fo_open, path), ADDR(fo_open, addr)};
 
-static const struct fo_field suspect_fields[] = {F(fo_suspect, dst),  F(fo_suspect, src),
-                                                 F(fo_suspect, inc),  F(fo_suspect, path),
-                                                 F(fo_suspect, mask), F(fo_suspect, seq)};
+static const struct fo_field delivery_query_fields[] = {
+    F(fo_delivery_query, dst),  F(fo_delivery_query, src),  F(fo_delivery_query, inc),
+    F(fo_delivery_query, path), F(fo_delivery_query, mask), F(fo_delivery_query, seq)};
 
-static const struct fo_field want_fields[] = {F(fo_want, dst), F(fo_want, src), F(fo_want, seq)};
+static const struct fo_field cts_request_fields[] = {F(fo_cts_request, dst), F(fo_cts_request, src),
+                                                     F(fo_cts_request, seq)};
 
 static const struct fo_field failback_fields[] = {F(fo_failback, dst), F(fo_failback, src),
                                                   F(fo_failback, inc), F(fo_failback, path)};
@@ -279,9 +280,9 @@ static int open_valid(const union fo_body *b)
     return open_up_valid(b) && fo_mtu_valid(&b->open.addr);
 }
 
-static int suspect_valid(const union fo_body *b)
+static int delivery_query_valid(const union fo_body *b)
 {
-    return b->suspect.path < IB_MAX_PATHS;
+    return b->delivery_query.path < IB_MAX_PATHS;
 }
 
 static int failback_valid(const union fo_body *b)
@@ -359,10 +360,10 @@ static const struct fo_record records[FO_MSG_END] = {
     RECORD(OPEN_OK, open, open_fields, 1, 0, open_valid),
     [FO_MSG_OPEN_UP] = {"OPEN_UP", open_fields, sizeof(open_fields) / sizeof(open_fields[0]) - 1, 1,
                         0, sizeof(struct fo_open), open_up_valid},
-    RECORD(SUSPECT, suspect, suspect_fields, 1, 0, suspect_valid),
+    RECORD(DELIVERY_QUERY, delivery_query, delivery_query_fields, 1, 0, delivery_query_valid),
     RECORD(DRAIN, drain, drain_fields, 0, 0, NULL),
     RECORD(DRAIN_OK, drain, drain_fields, 0, 0, NULL),
-    RECORD(WANT, want, want_fields, 1, 0, NULL),
+    RECORD(CTS_REQUEST, cts_request, cts_request_fields, 1, 0, NULL),
     RECORD(REPORT, report, report_fields, 0, 1, report_valid),
     RECORD(REPORT_OK, report_ok, report_ok_fields, 0, 1, report_ok_valid),
     RECORD(LOCATE, locate, locate_fields, 0, 1, locate_valid),

@@ -35,11 +35,11 @@ enum ib_fault {
     IB_FAULT_SETUP,    /* never came up */
     IB_FAULT_CLOSE,    /* the connection is being closed */
     IB_FAULT_ADMIN,
-    IB_FAULT_SILENT,    /* probes of the NIC pair stay without an answer */
-    IB_FAULT_CLAIM,     /* our NIC acknowledged parts and has no completion for them (P15) */
-    IB_FAULT_STALL,     /* the NIC pair answers, this queue pair does not move */
-    IB_FAULT_TAIL,      /* ... and its last packet is taken to be lost: RC would repeat it late */
-    IB_FAULT_REHEARSAL, /* nothing is wrong: an administrator wants to see what a failure does */
+    IB_FAULT_SILENT,      /* probes of the NIC pair stay without an answer */
+    IB_FAULT_UNDELIVERED, /* our NIC acknowledged parts and has no completion for them (P15) */
+    IB_FAULT_STALL,       /* the NIC pair answers, this queue pair does not move */
+    IB_FAULT_TAIL,        /* ... and its last packet is taken to be lost: RC would repeat it late */
+    IB_FAULT_REHEARSAL,   /* nothing is wrong: an administrator wants to see what a failure does */
     IB_FAULT_WAY, /* the way that it takes is known to be silent, and it has not moved since */
     IB_FAULT_COUNT
 };

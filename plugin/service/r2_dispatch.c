@@ -98,11 +98,11 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
     case FO_MSG_OPEN_UP:
         r2_reconnect_on_open_up(c, &b->open);
         break;
-    case FO_MSG_SUSPECT:
-        r2_watch_on_suspect(c, &b->suspect);
+    case FO_MSG_DELIVERY_QUERY:
+        r2_watch_on_delivery_query(c, &b->delivery_query);
         break;
-    case FO_MSG_WANT:
-        r2_watch_on_want(c, &b->want);
+    case FO_MSG_CTS_REQUEST:
+        r2_watch_on_cts_request(c, &b->cts_request);
         break;
     case FO_MSG_FAILBACK:
         r2_failback_on_record(c, &b->failback);

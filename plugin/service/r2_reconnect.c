@@ -149,7 +149,7 @@ static void next_incarnation(struct r2_comm *c, int p, uint32_t inc, unsigned wa
     c->start->build[p].late = 0;
     memset(&c->watch->path[p], 0, sizeof(c->watch->path[p]));
     memset(&c->watch->ctl[p], 0, sizeof(c->watch->ctl[p]));
-    c->watch->claim[p].since = 0;
+    c->watch->delivery_claim[p].since = 0;
     c->qp_lost &= (uint8_t) ~(1u << p);
     fo_incarnation_begin(&c->fo, p);
 }

@@ -35,7 +35,7 @@ static const struct {
     [IB_FAULT_CLOSE] = {"close", 0},
     [IB_FAULT_ADMIN] = {"admin", 5},
     [IB_FAULT_SILENT] = {"stall", 5},
-    [IB_FAULT_CLAIM] = {"stall", 4},
+    [IB_FAULT_UNDELIVERED] = {"stall", 4},
     [IB_FAULT_STALL] = {"stall", 4},
     [IB_FAULT_TAIL] = {"stall", 4},
     [IB_FAULT_REHEARSAL] = {"rehearsal", 5},

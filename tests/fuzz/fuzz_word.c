@@ -78,14 +78,16 @@ static void fill_incarnation(struct fuzz_in *in, struct rig *rig, int to, int ty
         b->settled.flags = fuzz_u8(in) & FO_FLAG_SOFT;
         fill_live(rig, to, w, &b->settled.live);
         break;
-    case FO_MSG_SUSPECT:
-        b->suspect = (struct fo_suspect){
+    case FO_MSG_DELIVERY_QUERY:
+        b->delivery_query = (struct fo_delivery_query){
             .dst = w->dst, .src = w->src, .inc = w->inc, .path = w->path, .mask = 1};
-        b->suspect.seq = c && !c->is_send && c->rx ? c->rx->ledger.acked + (fuzz_u8(in) & 3) : 0;
+        b->delivery_query.seq =
+            c && !c->is_send && c->rx ? c->rx->ledger.acked + (fuzz_u8(in) & 3) : 0;
         break;
-    case FO_MSG_WANT:
-        b->want = (struct fo_want){.dst = w->dst, .src = w->src};
-        b->want.seq = c && !c->is_send && c->rx ? c->rx->ledger.rdone + (fuzz_u8(in) & 7) : 0;
+    case FO_MSG_CTS_REQUEST:
+        b->cts_request = (struct fo_cts_request){.dst = w->dst, .src = w->src};
+        b->cts_request.seq =
+            c && !c->is_send && c->rx ? c->rx->ledger.rdone + (fuzz_u8(in) & 7) : 0;
         break;
     case FO_MSG_FAILBACK:
     case FO_MSG_FAILBACK_OK:
@@ -256,13 +258,13 @@ static const struct {
     FIELD(FO_MSG_OPEN_OK, open.addr.ring_addr),
     FIELD(FO_MSG_OPEN_UP, open.path),
     FIELD(FO_MSG_OPEN_UP, open.inc),
-    FIELD(FO_MSG_SUSPECT, suspect.path),
-    FIELD(FO_MSG_SUSPECT, suspect.mask),
-    FIELD(FO_MSG_SUSPECT, suspect.seq),
+    FIELD(FO_MSG_DELIVERY_QUERY, delivery_query.path),
+    FIELD(FO_MSG_DELIVERY_QUERY, delivery_query.mask),
+    FIELD(FO_MSG_DELIVERY_QUERY, delivery_query.seq),
     FIELD(FO_MSG_DRAIN, drain.nics),
     FIELD(FO_MSG_DRAIN, drain.gen),
     FIELD(FO_MSG_DRAIN_OK, drain.gen),
-    FIELD(FO_MSG_WANT, want.seq),
+    FIELD(FO_MSG_CTS_REQUEST, cts_request.seq),
     FIELD(FO_MSG_REPORT, report.origin),
     FIELD(FO_MSG_REPORT_OK, report_ok.origin),
     FIELD(FO_MSG_LOCATE, locate.flags),
@@ -302,16 +304,16 @@ static void twist(struct fuzz_in *in, int type, union fo_body *b)
     }
 }
 
-/* Kept inputs mean what they did when the last type was WANT: later ones have the places in which
- * the first ones came again. */
+/* Kept inputs mean what they did when the last type was CTS_REQUEST: later ones have the places in
+ * which the first ones came again. */
 static const uint8_t say_types[32] = {
-    FO_MSG_REQ,      FO_MSG_REP,         FO_MSG_CONF,      FO_MSG_READY,  FO_MSG_REFUSE,
-    FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK, FO_MSG_DOWN,      FO_MSG_FENCED, FO_MSG_SETTLED,
-    FO_MSG_BYE,      FO_MSG_BYE_OK,      FO_MSG_GONE,      FO_MSG_PROBE,  FO_MSG_OPEN,
-    FO_MSG_OPEN_OK,  FO_MSG_OPEN_UP,     FO_MSG_SUSPECT,   FO_MSG_DRAIN,  FO_MSG_DRAIN_OK,
-    FO_MSG_WANT,     FO_MSG_REPORT,      FO_MSG_REPORT_OK, FO_MSG_LOCATE, FO_MSG_LOAD,
-    FO_MSG_FAILBACK, FO_MSG_FAILBACK_OK, FO_MSG_RATES,     FO_MSG_DOWN,   FO_MSG_FENCED,
-    FO_MSG_SETTLED,  FO_MSG_BYE,
+    FO_MSG_REQ,         FO_MSG_REP,         FO_MSG_CONF,           FO_MSG_READY,  FO_MSG_REFUSE,
+    FO_MSG_NIC_DOWN,    FO_MSG_NIC_DOWN_OK, FO_MSG_DOWN,           FO_MSG_FENCED, FO_MSG_SETTLED,
+    FO_MSG_BYE,         FO_MSG_BYE_OK,      FO_MSG_GONE,           FO_MSG_PROBE,  FO_MSG_OPEN,
+    FO_MSG_OPEN_OK,     FO_MSG_OPEN_UP,     FO_MSG_DELIVERY_QUERY, FO_MSG_DRAIN,  FO_MSG_DRAIN_OK,
+    FO_MSG_CTS_REQUEST, FO_MSG_REPORT,      FO_MSG_REPORT_OK,      FO_MSG_LOCATE, FO_MSG_LOAD,
+    FO_MSG_FAILBACK,    FO_MSG_FAILBACK_OK, FO_MSG_RATES,          FO_MSG_DOWN,   FO_MSG_FENCED,
+    FO_MSG_SETTLED,     FO_MSG_BYE,
 };
 
 size_t fuzz_word_say(struct fuzz_in *in, struct rig *rig, int *to, uint8_t *rec)

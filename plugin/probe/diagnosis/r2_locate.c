@@ -154,7 +154,7 @@ void r2_locate_lost(struct r2_comm *c, int p)
     case IB_FAULT_CALL:
     case IB_FAULT_QP:
     case IB_FAULT_SILENT:
-    case IB_FAULT_CLAIM:
+    case IB_FAULT_UNDELIVERED:
     case IB_FAULT_STALL:
     case IB_FAULT_TAIL:
         break;

@@ -1,7 +1,7 @@
 /*
- * How many delivery queries (SUSPECT) and CTS requests (WANT) go between two processes
- * (docs/health.md, "Questions"). Each makes the receiving process poll, and write, for one
- * connection; a thousand connections that wait for the same process learn no more than a few of
+ * How many delivery queries (DELIVERY_QUERY) and CTS requests (CTS_REQUEST) go between two
+ * processes (docs/health.md, "Questions"). Each makes the receiving process poll, and write, for
+ * one connection; a thousand connections that wait for the same process learn no more than a few of
  * them, and records about a failure queue behind them all. Service thread; nothing blocks.
  */
 #ifndef R2_QUESTIONS_H

@@ -38,7 +38,7 @@ bool r2_still_has_posted(const struct r2_comm *c)
 static bool waits_without_channel(const struct r2_comm *c)
 {
     return c->peer->channel.lost &&
-           (c->is_send ? c->watch->want.since != 0
+           (c->is_send ? c->watch->cts_request.since != 0
                        : IB_RLX_GET(c->rx->load.opened) != IB_RLX_GET(c->rx->count.messages));
 }
 

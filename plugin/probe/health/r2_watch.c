@@ -13,12 +13,12 @@
 #include "r2_tail.h"
 #include "r2_watch_int.h"
 
-#define PROBE_STEP     R2_MS(1) /* while a probe is out */
-#define WANT_MAX       R2_MS(1000)
-#define SILENT_PROCESS R2_MS(3000) /* words repeated up to every second went unanswered */
-#define CTL_FEW        8 /* x T_suspect, for control writes of which none need be signaled */
-#define REST           R2_MS(100) /* nothing under way: no turn for so long ... */
-#define REST_OF_HANG   50 /* ... nor for this part of NCCL_R2_HANG_AFTER, which looks each tenth */
+#define PROBE_STEP      R2_MS(1) /* while a probe is out */
+#define CTS_REQUEST_MAX R2_MS(1000)
+#define SILENT_PROCESS  R2_MS(3000) /* words repeated up to every second went unanswered */
+#define CTL_FEW         8 /* x T_suspect, for control writes of which none need be signaled */
+#define REST            R2_MS(100) /* nothing under way: no turn for so long ... */
+#define REST_OF_HANG    50 /* ... nor for this part of NCCL_R2_HANG_AFTER, which looks each tenth */
 #define QUIET_MIN                                                                                  \
     100 /* ticks without work before a path is taken off the list, which takes its gate */
 
@@ -35,17 +35,18 @@ bool r2_watch_is_watched(const struct r2_comm *c)
 }
 
 /* Gate held. 0: no part of @p waits for R alone. */
-static int send_suspect(struct r2_comm *c, int p)
+static int send_delivery_query(struct r2_comm *c, int p)
 {
     union fo_body b = {
-        .suspect = {
+        .delivery_query = {
             .dst = c->fo.peer, .src = c->id, .inc = c->conn.path[p].inc, .path = (uint8_t)p}};
 
-    b.suspect.mask = ib_send_oldest_live(c->tx, p, c->conn.path[p].inc, &b.suspect.seq);
-    if (b.suspect.mask) {
-        r2_peer_emit(c->inst, c->peer, FO_MSG_SUSPECT, &b);
+    b.delivery_query.mask =
+        ib_send_oldest_live(c->tx, p, c->conn.path[p].inc, &b.delivery_query.seq);
+    if (b.delivery_query.mask) {
+        r2_peer_emit(c->inst, c->peer, FO_MSG_DELIVERY_QUERY, &b);
     }
-    return b.suspect.mask != 0;
+    return b.delivery_query.mask != 0;
 }
 
 uint64_t r2_watch_silence(const struct r2_comm *c, int p)
@@ -68,7 +69,8 @@ static void silent_process(struct r2_comm *c, int p)
         r2_elapsed(now, peer->last_contact) < SILENT_PROCESS) {
         return;
     }
-    if (peer->channel.hello_at <= peer->last_contact) { /* SUSPECT asks for no answer: this does */
+    if (peer->channel.hello_at <=
+        peer->last_contact) { /* DELIVERY_QUERY asks for no answer: this does */
         union fo_body b = {.load = {.nic = c->conn.path[p].nic,
                                     .peer_nic = c->conn.path[p].peer_nic,
                                     .flags = FO_LOAD_REQUEST}};
@@ -95,7 +97,7 @@ static int check_send(struct r2_comm *c, int p)
         r2_watch_on_silence(c, p, &s);
         return 1;
     }
-    if (!send_suspect(c, p)) {
+    if (!send_delivery_query(c, p)) {
         return 0;
     }
     silent_process(c, p);
@@ -214,34 +216,38 @@ static void check_path(struct r2_comm *c, int p, int silent)
  * have been acknowledged by our NIC and lost behind that, and then nobody else would ever ask: R
  * has its acknowledgement, and we have nothing outstanding.
  */
-static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
+static void tick_cts_request(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
     uint64_t misses = IB_RLX_GET(c->tx->misses), seen = IB_RLX_GET(c->tx->cts_seen);
-    int waits = misses != c->watch->want.misses && seen == c->watch->want.seen;
+    int waits = misses != c->watch->cts_request.misses && seen == c->watch->cts_request.seen;
 
-    c->watch->want.misses = misses;
-    c->watch->want.seen = seen;
-    if (!waits || c->watch->want.since == 0) {
-        c->watch->want.since = clock;
-        c->watch->want.wait = t_suspect;
+    c->watch->cts_request.misses = misses;
+    c->watch->cts_request.seen = seen;
+    if (!waits || c->watch->cts_request.since == 0) {
+        c->watch->cts_request.since = clock;
+        c->watch->cts_request.wait = t_suspect;
         return;
     }
-    if (clock - c->watch->want.since < c->watch->want.wait || !r2_questions_may_ask(c)) {
+    if (clock - c->watch->cts_request.since < c->watch->cts_request.wait ||
+        !r2_questions_may_ask(c)) {
         return;
     }
-    c->watch->want.since = clock;
-    c->watch->want.wait = 2 * c->watch->want.wait < WANT_MAX ? 2 * c->watch->want.wait : WANT_MAX;
+    c->watch->cts_request.since = clock;
+    c->watch->cts_request.wait = 2 * c->watch->cts_request.wait < CTS_REQUEST_MAX
+                                     ? 2 * c->watch->cts_request.wait
+                                     : CTS_REQUEST_MAX;
     r2_comm_visit(c);
     if (r2_watch_is_watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK &&
         !c->fo.bye.peer && !c->fo.posting_stopped) {
-        union fo_body b = {.want = {.dst = c->fo.peer, .src = c->id, .seq = c->tx->cts_seen}};
+        union fo_body b = {
+            .cts_request = {.dst = c->fo.peer, .src = c->id, .seq = c->tx->cts_seen}};
 
-        r2_peer_emit(c->inst, c->peer, FO_MSG_WANT, &b);
+        r2_peer_emit(c->inst, c->peer, FO_MSG_CTS_REQUEST, &b);
     }
     r2_comm_unvisit(c);
 }
 
-void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
+void r2_watch_on_cts_request(struct r2_comm *c, const struct fo_cts_request *m)
 {
     if (c->is_send || !r2_watch_is_watched(c) || c->fo.error != R2_OK || c->fo.bye.peer) {
         return;
@@ -262,7 +268,7 @@ void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
 static bool is_quiet(const struct r2_comm *c)
 {
     return IB_RLX_GET(c->conn.touched) == 0 && !r2_still_waits(c) && !c->watch->stall.paths &&
-           (!c->is_send || (IB_RLX_GET(c->tx->misses) == c->watch->want.misses &&
+           (!c->is_send || (IB_RLX_GET(c->tx->misses) == c->watch->cts_request.misses &&
                             IB_RLX_GET(c->tx->starved_since) == 0));
 }
 
@@ -272,7 +278,7 @@ static void rest(struct r2_comm *c)
     c->watch->rests = 0;
     r2_comm_visit(c);
     if (is_quiet(c)) {
-        c->watch->still.since = c->watch->want.since = 0;
+        c->watch->still.since = c->watch->cts_request.since = 0;
         if (!c->is_send && IB_RLX_GET(c->rx->load.opened) != IB_RLX_GET(c->rx->count.messages)) {
             r2_comm_rest_expecting(c);
         } else {
@@ -316,7 +322,7 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     }
     r2_still_tick(c, clock);
     if (c->is_send) {
-        tick_want(c, clock, t_suspect);
+        tick_cts_request(c, clock, t_suspect);
         if (IB_RLX_GET(c->tx->starved_since)) {
             r2_comm_kick(c); /* the limit on that is checked in its step, and NCCL's thread cannot
                                 ask for one */
@@ -348,25 +354,25 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
  * show. The first time they may be on their way; claimed again T_suspect later they are not: no
  * probe is needed, and none may be possible, since a hung driver builds no queue pair.
  */
-static uint64_t claim_age(struct r2_comm *c, const struct fo_suspect *m)
+static uint64_t delivery_claim_age(struct r2_comm *c, const struct fo_delivery_query *m)
 {
     const struct r2_ledger *g = &c->rx->ledger;
-    uint64_t clock = c->inst->watch.clock, since = c->watch->claim[m->path].since;
+    uint64_t clock = c->inst->watch.clock, since = c->watch->delivery_claim[m->path].since;
     const struct r2_ledger_entry *e = &g->entry[m->seq % R2_LEDGER_WINDOW];
     int lacks =
         m->seq >= g->acked && m->seq < g->rpost && (m->mask & ~(unsigned)(e->mask | e->seen));
 
-    if (!lacks || since == 0 || c->watch->claim[m->path].seq != m->seq) {
-        c->watch->claim[m->path].seq = m->seq;
-        c->watch->claim[m->path].since = lacks ? clock : 0;
+    if (!lacks || since == 0 || c->watch->delivery_claim[m->path].seq != m->seq) {
+        c->watch->delivery_claim[m->path].seq = m->seq;
+        c->watch->delivery_claim[m->path].since = lacks ? clock : 0;
         return 0;
     }
     return r2_elapsed(clock, since);
 }
 
-void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
+void r2_watch_on_delivery_query(struct r2_comm *c, const struct fo_delivery_query *m)
 {
-    struct ib_fault_info info = {.fault = IB_FAULT_CLAIM};
+    struct ib_fault_info info = {.fault = IB_FAULT_UNDELIVERED};
     /* both clocks move in ticks of a quarter: what S announces T_suspect apart may be heard a tick
      * closer */
     uint64_t t_claim = R2_MS(c->inst->cfg.t_suspect_ms) - R2_MS(c->inst->cfg.t_suspect_ms) / 4, age;
@@ -388,12 +394,12 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     if (m->seq < c->rx->ledger.acked) {
         ib_recv_send_acks(c->rx);
     }
-    age = claim_age(c, m);
+    age = delivery_claim_age(c, m);
     if (!r2_watch_may_end(c, p)) {
         r2_watch_check_last(c, p, age, 1);
     } else if (age >= t_claim) {
         fo_fault(&c->fo, p, &info);
-    } else if (c->watch->claim[p].since) {
+    } else if (c->watch->delivery_claim[p].since) {
         r2_watch_probe_path(c, p);
     }
 }

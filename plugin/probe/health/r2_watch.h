@@ -26,8 +26,8 @@ struct r2_watch_conn {
     uint8_t rests;               /* ... and without anything else to check, on any path */
     struct {
         uint64_t seq,
-            since; /* R: what S has in SUSPECT and we lack, since when; since 0: nothing */
-    } claim[IB_MAX_PATHS];
+            since; /* R: what S has in DELIVERY_QUERY and we lack, since when; since 0: nothing */
+    } delivery_claim[IB_MAX_PATHS];
     struct {
         uint64_t moved, since;   /* completions and acknowledgements, so many since then */
         uint64_t alive, poll_at; /* when a path answered last, as far as is known; the next check */
@@ -35,7 +35,7 @@ struct r2_watch_conn {
     struct {
         uint64_t misses, seen, since, wait; /* S: starts without a CTS; CTS taken; waiting since,
                                                for so long */
-    } want;
+    } cts_request;
     struct r2_stall_conn stall;
     struct r2_load_conn load;
 };
@@ -62,11 +62,12 @@ struct r2_pair;
 /* Probes @pair, with a verdict, whether any path over it is silent or not. */
 void r2_watch_probe(struct r2_pair *pair);
 
-/* SUSPECT: our NIC has acknowledged parts that S has no acknowledgement of ours for. Gate held. */
-void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m);
+/* DELIVERY_QUERY: our NIC has acknowledged parts that S has no acknowledgement of ours for. Gate
+ * held. */
+void r2_watch_on_delivery_query(struct r2_comm *c, const struct fo_delivery_query *m);
 
-/* WANT: S waits for a CTS that we may have written long ago. Gate held. */
-void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m);
+/* CTS_REQUEST: S waits for a CTS that we may have written long ago. Gate held. */
+void r2_watch_on_cts_request(struct r2_comm *c, const struct fo_cts_request *m);
 
 /* Paths that are up beside @paths, to one of which the connection could go: one of last resort
  * counts once its NIC pair has answered, since TCP may be kept from it. Service thread. */

@@ -48,7 +48,7 @@ END_TEST
 
 static int lose_questions(struct rig *r, int from, int type, union fo_body *body)
 {
-    return type != FO_MSG_SUSPECT && type != FO_MSG_PROBE;
+    return type != FO_MSG_DELIVERY_QUERY && type != FO_MSG_PROBE;
 }
 
 /* What is not acknowledged is under way, even when the sender has its completion: the incarnation

@@ -95,7 +95,7 @@ START_TEST(an_acknowledgement_that_gets_nowhere)
     ck_assert_uint_eq(rig->side[0].comm->tx->sack, 4);
     fire("h1:n0 blackhole");
     ends_in_time(rig_now(rig), 0);
-    ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_SUSPECT), 2);
+    ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_DELIVERY_QUERY), 2);
 }
 END_TEST
 

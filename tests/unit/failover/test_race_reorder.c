@@ -139,7 +139,7 @@ START_TEST(a_repeated_cts_that_comes_late)
         send_post(1);
     }
     finish(2, RIG_S);
-    ck_assert_int_eq(rig_count(rig, 0, FO_MSG_WANT) != 0, !read_before);
+    ck_assert_int_eq(rig_count(rig, 0, FO_MSG_CTS_REQUEST) != 0, !read_before);
     ck_assert_uint_eq(comm(0)->fo.switches, 0);
     ck_assert_uint_lt(burst(4), RIG_MS);
     stop();

@@ -174,7 +174,7 @@ START_TEST(a_claim_of_what_waits_is_no_proof)
 {
     four_unread(ACK, "NCCL_R2_T_SUSPECT=10");
     rig_run(rig, 100 * RIG_MS); /* several claims, and less than a read may take */
-    ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_SUSPECT), 1);
+    ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_DELIVERY_QUERY), 1);
     ck_assert_uint_eq(comm(0)->fo.switches + comm(1)->fo.switches, 0);
     show_completions();
     finish(4, RIG_S);

@@ -260,17 +260,18 @@ START_TEST(records_come_out_as_they_went_in)
         ck_assert_uint_eq(b.probe.port, a.probe.port);
         ck_assert_str_eq(b.probe.name, a.probe.name);
         ck_assert_int_eq(memcmp(&b.probe.addr.port.gid, &a.probe.addr.port.gid, 16), 0);
-        a.suspect = (struct fo_suspect){.dst = 1,
-                                        .src = UINT32_MAX,
-                                        .inc = 7,
-                                        .path = i ? IB_MAX_PATHS - 1 : 0,
-                                        .mask = i ? 0xffff : 1,
-                                        .seq = i ? UINT64_MAX : 0};
-        ck_assert_int_eq(unpacked(msg, packed(FO_MSG_SUSPECT, &a, msg), &b), FO_MSG_SUSPECT);
-        ck_assert_int_eq(memcmp(&b.suspect.dst, &a.suspect.dst, 12), 0);
-        ck_assert_int_eq(b.suspect.path, a.suspect.path);
-        ck_assert_int_eq(b.suspect.mask, a.suspect.mask);
-        ck_assert_uint_eq(b.suspect.seq, a.suspect.seq);
+        a.delivery_query = (struct fo_delivery_query){.dst = 1,
+                                                      .src = UINT32_MAX,
+                                                      .inc = 7,
+                                                      .path = i ? IB_MAX_PATHS - 1 : 0,
+                                                      .mask = i ? 0xffff : 1,
+                                                      .seq = i ? UINT64_MAX : 0};
+        ck_assert_int_eq(unpacked(msg, packed(FO_MSG_DELIVERY_QUERY, &a, msg), &b),
+                         FO_MSG_DELIVERY_QUERY);
+        ck_assert_int_eq(memcmp(&b.delivery_query.dst, &a.delivery_query.dst, 12), 0);
+        ck_assert_int_eq(b.delivery_query.path, a.delivery_query.path);
+        ck_assert_int_eq(b.delivery_query.mask, a.delivery_query.mask);
+        ck_assert_uint_eq(b.delivery_query.seq, a.delivery_query.seq);
     }
 }
 END_TEST
@@ -291,8 +292,8 @@ START_TEST(records_with_lies_are_refused)
         {FO_MSG_PROBE, 4 + 11 + 25, 6},
         {FO_MSG_PROBE, 4 + 11 + 52, IB_WAYS_MAX + 1},
         {FO_MSG_PROBE, 4 + 11 + 53 + 8, PROBE_GOSSIP_PROCESS},
-        {FO_MSG_SUSPECT, 4 + 12, IB_MAX_PATHS},
-        {FO_MSG_SUSPECT, 4 + 12, 255},
+        {FO_MSG_DELIVERY_QUERY, 4 + 12, IB_MAX_PATHS},
+        {FO_MSG_DELIVERY_QUERY, 4 + 12, 255},
     };
     uint8_t msg[FO_MAX_RECORD + 1];
     union fo_body a, b;
@@ -462,8 +463,17 @@ END_TEST
 /* A record that this version does not know is skipped, and what follows is read. */
 START_TEST(records_of_later_versions_are_skipped)
 {
-    uint8_t msg[64] = {FO_MSG_END,      FO_PROTO_VERSION,     3, 0, 1, 2, 3,
-                       FO_MSG_WANT + 1, FO_PROTO_VERSION + 1, 0, 0};
+    uint8_t msg[64] = {FO_MSG_END,
+                       FO_PROTO_VERSION,
+                       3,
+                       0,
+                       1,
+                       2,
+                       3,
+                       FO_MSG_CTS_REQUEST + 1,
+                       FO_PROTO_VERSION + 1,
+                       0,
+                       0};
     union fo_body a = {.report_ok = {.subject = {.a = 1}, .version = 1}}, b;
     size_t n = fo_pack(FO_MSG_REPORT_OK, &a, msg + 11, sizeof(msg) - 11);
 

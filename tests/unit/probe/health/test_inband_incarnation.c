@@ -66,7 +66,7 @@ START_TEST(slow_receivers)
         }
         rig_turn(rig, RIG_MS);
     }
-    ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_WANT), 8 * MORE);
+    ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_CTS_REQUEST), 8 * MORE);
     ck_assert_int_eq(inst(0)->inband.sent > 0, _i);
     ck_assert_int_eq(comm(0)->peer->channel.inband_logged, _i);
     for (int i = 0; i < MORE; i++) {

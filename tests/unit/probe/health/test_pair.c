@@ -18,33 +18,33 @@ START_TEST(claims_that_cannot_be_move_nothing)
     c = rig->side[1].comm;
     for (int i = 0; i < 60; i++) {
         memset(&b, 0, sizeof(b));
-        b.suspect = (struct fo_suspect){
+        b.delivery_query = (struct fo_delivery_query){
             .dst = c->id, .src = c->fo.peer, .inc = 1, .path = 0, .mask = 0xffff};
         switch (i % 6) {
         case 0:
-            b.suspect.seq = 3; /* acknowledged */
+            b.delivery_query.seq = 3; /* acknowledged */
             break;
         case 1:
-            b.suspect.seq = 5; /* no receive is posted for it */
+            b.delivery_query.seq = 5; /* no receive is posted for it */
             break;
         case 2:
-            b.suspect.seq = UINT64_MAX;
+            b.delivery_query.seq = UINT64_MAX;
             break;
         case 3:
-            b.suspect.path = 7;
+            b.delivery_query.path = 7;
             break;
         case 4:
-            b.suspect.inc = 2;
-            b.suspect.seq = 4;
+            b.delivery_query.inc = 2;
+            b.delivery_query.seq = 4;
             break;
         default:
-            b.suspect.mask = 0;
-            b.suspect.seq = 4;
+            b.delivery_query.mask = 0;
+            b.delivery_query.seq = 4;
         }
-        rig_inject(rig, 1, FO_MSG_SUSPECT, &b);
-        b.suspect.dst = rig->side[0].comm->id; /* to a sender */
-        b.suspect.src = c->id;
-        rig_inject(rig, 0, FO_MSG_SUSPECT, &b);
+        rig_inject(rig, 1, FO_MSG_DELIVERY_QUERY, &b);
+        b.delivery_query.dst = rig->side[0].comm->id; /* to a sender */
+        b.delivery_query.src = c->id;
+        rig_inject(rig, 0, FO_MSG_DELIVERY_QUERY, &b);
         rig_run(rig, 20 * RIG_MS);
     }
     nothing_moved();
@@ -56,16 +56,16 @@ END_TEST
 
 static void claim_again(void *arg)
 {
-    rig_inject(rig, 1, FO_MSG_SUSPECT, arg);
+    rig_inject(rig, 1, FO_MSG_DELIVERY_QUERY, arg);
 }
 
 static int claim_twice(struct rig *r, int from, int type, union fo_body *body)
 {
     static union fo_body kept;
 
-    if (type == FO_MSG_SUSPECT && r->filter_count++ == 0) {
+    if (type == FO_MSG_DELIVERY_QUERY && r->filter_count++ == 0) {
         kept = *body;
-        rig_inject(r, 1, FO_MSG_SUSPECT, body);
+        rig_inject(r, 1, FO_MSG_DELIVERY_QUERY, body);
         fab_inproc_at(r->f, rig_now(r) + 12 * RIG_MS, claim_again, &kept);
     }
     return 1;
@@ -95,11 +95,11 @@ START_TEST(slow_delivery_is_no_fault)
     for (int i = 0; i < 5; i++) {
         recv_post(0, 100);
         send_post(0, 100);
-        rig_run(rig, 50 * RIG_MS); /* one SUSPECT, at most two */
+        rig_run(rig, 50 * RIG_MS); /* one DELIVERY_QUERY, at most two */
         driver.held = NULL;
         finish(1, 100, 20 * RIG_MS);
         driver.held = rig->side[1].comm->conn.path[0].cq;
-        ck_assert_uint_ge(rig_count(rig, 0, FO_MSG_SUSPECT), (unsigned)i + 1);
+        ck_assert_uint_ge(rig_count(rig, 0, FO_MSG_DELIVERY_QUERY), (unsigned)i + 1);
     }
     driver.held = NULL;
     nothing_moved();

@@ -101,19 +101,19 @@ START_TEST(a_flood_is_passed_over)
     messages(4, 100);
     recv_post(0, 100);
     rig_run(rig, 10 * RIG_MS);
-    b.want.dst = rig->side[1].comm->id;
-    b.want.src = rig->side[0].comm->id;
-    b.want.seq = 4;
+    b.cts_request.dst = rig->side[1].comm->id;
+    b.cts_request.src = rig->side[0].comm->id;
+    b.cts_request.seq = 4;
     rx = rig->side[1].comm->rx;
     ck_assert_uint_eq(rx->count.cts_rewritten, 0);
     for (int i = 0; i < 1000; i++) {
-        rig_inject(rig, 1, FO_MSG_WANT, &b);
+        rig_inject(rig, 1, FO_MSG_CTS_REQUEST, &b);
     }
     rig_run(rig, RIG_MS); /* a tick may end in it */
     ck_assert_uint_ge(rx->count.cts_rewritten, R2_QUESTIONS_ANSWER);
     ck_assert_uint_le(rx->count.cts_rewritten, 2 * R2_QUESTIONS_ANSWER);
     rig_run(rig, 20 * RIG_MS);
-    rig_inject(rig, 1, FO_MSG_WANT, &b);
+    rig_inject(rig, 1, FO_MSG_CTS_REQUEST, &b);
     rig_run(rig, RIG_MS);
     ck_assert_uint_gt(rx->count.cts_rewritten % R2_QUESTIONS_ANSWER, 0);
     send_post(0, 100);
@@ -130,14 +130,15 @@ static int is_asked(struct rig *r)
 }
 
 /* What may not be asked now is asked with the first turn that there is: where it is left out, no
- * back-off passes. SUSPECT of what R has not acknowledged, WANT of a CTS that does not come. */
+ * back-off passes. DELIVERY_QUERY of what R has not acknowledged, CTS_REQUEST of a CTS that does
+ * not come. */
 START_TEST(what_is_left_out_is_due_in_the_next_tick)
 {
     uint64_t from, took;
 
     start(2, (const char *[]){QUIET_RC, NULL});
     messages(4, 100);
-    asked_type = _i ? FO_MSG_WANT : FO_MSG_SUSPECT;
+    asked_type = _i ? FO_MSG_CTS_REQUEST : FO_MSG_DELIVERY_QUERY;
     if (_i == 0) {
         recv_post(0, 100);
         rig->side[1].asleep = rig->side[1].still = 1;

@@ -162,7 +162,7 @@ START_TEST(acknowledged_and_not_delivered)
     }
     finish(n, BIG, 250 * RIG_MS);
     ck_assert_uint_ge(driver.fired, 1);
-    found_as(0, IB_FAULT_CLAIM);
+    found_as(0, IB_FAULT_UNDELIVERED);
     messages(8, BIG);
     stop();
 }
@@ -182,7 +182,7 @@ START_TEST(claims_name_the_path_that_lost)
     }
     finish(4, BIG, 250 * RIG_MS);
     ck_assert_uint_ge(driver.fired, 1);
-    found_as(_i, IB_FAULT_CLAIM);
+    found_as(_i, IB_FAULT_UNDELIVERED);
     ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
     ck_assert_uint_eq(rig->side[1].comm->fo.switches, 1);
     stop();

@@ -48,8 +48,8 @@ START_TEST(a_lost_cts_is_asked_for)
         send_post(i, BIG);
     }
     ck_assert_uint_lt(finish(8, BIG, 5 * RIG_S), RIG_S);
-    ck_assert_uint_ge(rig_count(rig, 0, FO_MSG_WANT), 1);
-    ck_assert_uint_le(rig_count(rig, 0, FO_MSG_WANT), 2);
+    ck_assert_uint_ge(rig_count(rig, 0, FO_MSG_CTS_REQUEST), 1);
+    ck_assert_uint_le(rig_count(rig, 0, FO_MSG_CTS_REQUEST), 2);
     nothing_moved();
     messages(3, BIG);
     stop();
@@ -91,11 +91,11 @@ START_TEST(a_slow_receiver_is_left_in_peace)
         ck_assert_int_eq(rig_isend(rig, out[0], BIG, 0, s_mr), -1);
         rig_turn(rig, RIG_MS);
     }
-    asked = rig_count(rig, 0, FO_MSG_WANT);
+    asked = rig_count(rig, 0, FO_MSG_CTS_REQUEST);
     ck_assert_uint_ge(asked, 8);
     ck_assert_uint_le(asked, 16);
     ck_assert_uint_eq(R_COMM->conn.path[0].count.wrs + R_COMM->conn.path[1].count.wrs, wrs);
-    ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_WANT), 0);
+    ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_CTS_REQUEST), 0);
     nothing_moved();
     messages(3, BIG);
     stop();
@@ -113,7 +113,7 @@ START_TEST(an_idle_sender_does_not_ask)
         }
         rig_turn(rig, RIG_MS);
     }
-    ck_assert_uint_eq(rig_count(rig, 0, FO_MSG_WANT), 0);
+    ck_assert_uint_eq(rig_count(rig, 0, FO_MSG_CTS_REQUEST), 0);
     stop();
 }
 END_TEST
@@ -122,19 +122,19 @@ END_TEST
 START_TEST(any_number_may_come)
 {
     static const uint64_t seq[] = {0, 1, 2, 3, 255, 256, 257, 1ull << 32, ~0ull};
-    union fo_body b = {.want = {0}};
+    union fo_body b = {.cts_request = {0}};
 
     start(3, (const char *[]){QUIET_RC, NULL});
     messages(5, BIG);
-    b.want.dst = R_COMM->id;
-    b.want.src = S_COMM->id;
+    b.cts_request.dst = R_COMM->id;
+    b.cts_request.src = S_COMM->id;
     for (int i = 0; i < 6; i++) {
         recv_post(i, BIG);
     }
     for (int k = 0; k < 3; k++) {
         for (unsigned i = 0; i < sizeof(seq) / sizeof(seq[0]); i++) {
-            b.want.seq = seq[i];
-            rig_inject(rig, 1, FO_MSG_WANT, &b);
+            b.cts_request.seq = seq[i];
+            rig_inject(rig, 1, FO_MSG_CTS_REQUEST, &b);
             rig_run(rig, 50 * RIG_US);
         }
     }
@@ -142,10 +142,10 @@ START_TEST(any_number_may_come)
         send_post(i, BIG);
     }
     finish(6, BIG, 5 * RIG_S);
-    b.want.dst = S_COMM->id; /* to a sender */
-    b.want.src = R_COMM->id;
-    b.want.seq = 0;
-    rig_inject(rig, 0, FO_MSG_WANT, &b);
+    b.cts_request.dst = S_COMM->id; /* to a sender */
+    b.cts_request.src = R_COMM->id;
+    b.cts_request.seq = 0;
+    rig_inject(rig, 0, FO_MSG_CTS_REQUEST, &b);
     messages(5, BIG);
     nothing_moved();
     stop();

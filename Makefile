@@ -141,10 +141,10 @@ check: deps
 	  tests/sim/without.sh $(E2E_RUN)
 # For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take two seconds and more left out. ONLY=NAME: those
 # whose name contains it, slow or not.
-QUICK_SLOW := abort_keys balance_loop balance_plan balance_same balance_slow congest cross diag endings failback_silent gate hang host_registry \
+QUICK_SLOW := abort_keys balance_loop balance_plan balance_same balance_slow bounce congest cross diag endings failback_silent gate hang host_registry \
               host_registry_file ib_mr_hang oob_conform_mpi oob_conform_ranks oob_mpi_hostile oob_tcp_hostile oob_tcp_loss oob_tcp_storm \
               pair_ways probe_gossip_walk probe_hang probe_verdict protocol_data race_channel race_reorder race_sweep relay_ways setup_slow slow \
-              softfab_seg stage tcpdev tcpdev_gpu tcpdev_out tcpdev_stream watch watch_hour watch_none watch_tail ways
+              softfab_seg tcpdev tcpdev_gpu tcpdev_out tcpdev_stream watch watch_hour watch_none watch_tail ways
 QUICK_UNIT  = $(sort $(patsubst test_%.c,%,$(notdir $(UNIT_SRC))))
 QUICK_BIN   = $(addprefix $(B)/quick/tests/unit/test_,$(if $(ONLY),$(foreach t,$(QUICK_UNIT),$(if $(findstring $(ONLY),$(t)),$(t))),$(filter-out $(QUICK_SLOW),$(QUICK_UNIT))))
 .PHONY: quick

@@ -23,14 +23,14 @@ int r2_balance_open(struct r2_inst *inst, const struct topo *t)
 {
     int relay = inst->cfg.relay != R2_VIA_NONE;
     struct r2_balance *b = calloc(1, sizeof(*b));
-    struct r2_way(*staged)[IB_MAX_NICS] = relay ? calloc(IB_MAX_NICS, sizeof(*staged)) : NULL;
+    struct r2_way(*bounced)[IB_MAX_NICS] = relay ? calloc(IB_MAX_NICS, sizeof(*bounced)) : NULL;
 
-    if (b == NULL || (relay && staged == NULL)) {
+    if (b == NULL || (relay && bounced == NULL)) {
         free(b);
-        free(staged);
+        free(bounced);
         return -1;
     }
-    r2_ways_make(&b->ways, &inst->nics, t, inst->cfg.relay, staged);
+    r2_ways_make(&b->ways, &inst->nics, t, inst->cfg.relay, bounced);
     inst->balance = b;
     return 0;
 }
@@ -59,7 +59,7 @@ void r2_balance_close(struct r2_inst *inst)
         return;
     }
     tables_free(b);
-    free(b->ways.staged);
+    free(b->ways.bounced);
     free(b);
     inst->balance = NULL;
 }
@@ -77,7 +77,7 @@ static const struct r2_way *way_of(const struct r2_comm *c, int p)
     const struct r2_ways *w = &c->inst->balance->ways;
     int nic = c->conn.path[p].nic;
 
-    return c->flow->staged >> p & 1 ? &w->staged[c->dev][nic] : &w->way[c->dev][nic];
+    return c->flow->bounced >> p & 1 ? &w->bounced[c->dev][nic] : &w->way[c->dev][nic];
 }
 
 /* The NIC pairs of @paths, by their first path each, which go to @first. */
@@ -146,7 +146,7 @@ void r2_balance_begin(struct r2_comm *c)
 void r2_balance_comm(struct r2_comm *c)
 {
     struct r2_balance *b = c->inst->balance;
-    uint32_t plan = 0, staged = IB_RLX_GET(c->conn.relay.paths);
+    uint32_t plan = 0, bounced = IB_RLX_GET(c->conn.relay.paths);
 
     if (!c->is_send) {
         return;
@@ -157,8 +157,8 @@ void r2_balance_comm(struct r2_comm *c)
         plan = ib_send_plan_paths(&c->conn);
     }
     r2_flow_plan(c, plan);
-    if (staged != c->flow->staged) {
-        c->flow->staged = staged;
+    if (bounced != c->flow->bounced) {
+        c->flow->bounced = bounced;
         b->due = 1;
     }
 }

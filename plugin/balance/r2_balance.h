@@ -22,7 +22,7 @@ struct r2_flow {
     uint32_t plan;                  /* paths of its plan after its last step */
     uint32_t over;                  /* ... bit per NIC of ours */
     uint32_t spread;                /* ... 1: it has more than one NIC pair */
-    uint32_t staged;                /* paths that then were known to go by way of staging memory */
+    uint32_t bounced;               /* paths that then were known to go by way of a bounce buffer */
     uint64_t marked;                /* bytes that had moved when it was checked last */
     uint64_t demand;                /* bytes per second lately */
     struct r2_comm *busy_next, **busy_prev; /* those that have moved something lately */

@@ -19,9 +19,9 @@ struct r2_ways {
     uint32_t port[IB_MAX_NICS];                  /* Mb/s; 0 unknown */
     struct r2_way way[IB_MAX_NICS][IB_MAX_NICS]; /* from what the first one's connections serve to
                                                     the second one */
-    struct r2_way (*staged)[IB_MAX_NICS]; /* ... by way of staging memory, as r2_relay_ways_make()
+    struct r2_way (*bounced)[IB_MAX_NICS]; /* ... by way of a bounce buffer, as r2_relay_ways_make()
                                              would; NULL without NCCL_R2_RELAY */
-    uint32_t link[BALANCE_PLAN_LINKS];    /* Mb/s */
+    uint32_t link[BALANCE_PLAN_LINKS];     /* Mb/s */
 };
 
 /* Connections that send from one NIC of ours, by their plans. */
@@ -56,10 +56,10 @@ struct r2_balance {
     size_t work_size;
 };
 
-/* @t NULL: port rates alone. @relay: enum r2_relay_mode; @staged: the caller's memory for
- * IB_MAX_NICS rows of w->staged, NULL with R2_VIA_NONE. */
+/* @t NULL: port rates alone. @relay: enum r2_relay_mode; @bounced: the caller's memory for
+ * IB_MAX_NICS rows of w->bounced, NULL with R2_VIA_NONE. */
 void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t, int relay,
-                  struct r2_way (*staged)[IB_MAX_NICS]);
+                  struct r2_way (*bounced)[IB_MAX_NICS]);
 
 /* r2_balance_flows.c */
 /* The plan of @c has the paths @plan now, 0: it has none. gone: it is being freed. */

@@ -130,8 +130,8 @@ static void way_make(struct r2_ways *w, const struct topo *t, struct topo_end fr
  * way of the host it crosses what it would cross anyway, written to memory and read from there: the
  * limit between a GPU and a NIC that talk to each other through a host bridge is none for that.
  */
-static void staged_make(struct r2_ways *w, const struct topo *t, const struct topo_load *idle,
-                        int gpu, int nic, int relay, struct r2_way *way, uint16_t *number)
+static void bounced_make(struct r2_ways *w, const struct topo *t, const struct topo_load *idle,
+                         int gpu, int nic, int relay, struct r2_way *way, uint16_t *number)
 {
     struct topo_route route;
 
@@ -181,19 +181,19 @@ static void ways_from(struct r2_ways *w, const struct topo *t, int relay, const 
             continue;
         }
         way_make(w, t, from, place[k], w->port[k], &w->way[i][k], number);
-        if (w->staged == NULL) {
+        if (w->bounced == NULL) {
             continue;
         }
-        w->staged[i][k] = w->way[i][k];
+        w->bounced[i][k] = w->way[i][k];
         if (from.kind == TOPO_END_GPU) {
-            w->staged[i][k].n = 0;
-            staged_make(w, t, &idle, from.index, place[k], relay, &w->staged[i][k], number);
+            w->bounced[i][k].n = 0;
+            bounced_make(w, t, &idle, from.index, place[k], relay, &w->bounced[i][k], number);
         }
     }
 }
 
 void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t, int relay,
-                  struct r2_way (*staged)[IB_MAX_NICS])
+                  struct r2_way (*bounced)[IB_MAX_NICS])
 {
     static const struct r2_way unknown = {.preference = 1};
     uint16_t number[TOPO_WAYS] = {0};
@@ -202,7 +202,7 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
 
     memset(w, 0, sizeof(*w));
     w->nics = (uint32_t)nics->count;
-    w->staged = staged;
+    w->bounced = bounced;
     r2_ways_topo(&ours, t, nics);
     for (int i = 0; i < nics->count; i++) {
         uint32_t verbs = nics->nic[i].speed_mbps > 0 ? (uint32_t)nics->nic[i].speed_mbps : 0;
@@ -216,8 +216,8 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
     for (int i = 0; i < nics->count; i++) {
         for (int k = 0; k < nics->count; k++) {
             w->way[i][k] = unknown;
-            if (staged) {
-                staged[i][k] = unknown;
+            if (bounced) {
+                bounced[i][k] = unknown;
             }
         }
         ways_from(w, &ours, relay, place, i, number);

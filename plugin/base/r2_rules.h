@@ -30,8 +30,8 @@ enum r2_rule {
     R2_RULE_LATE_ANSWER, /* verdicts: what is still asked over the pair of a busy NIC is waited for
                             ... */
     R2_RULE_LATE_AUX,    /* ... and over others */
-    R2_RULE_STAGE_READ,  /* P13: a copy that runs reads the message's buffer */
-    R2_RULE_STAGE_RING,  /* staging memory is free when its work request is accounted for */
+    R2_RULE_BOUNCE_READ, /* P13: a copy that runs reads the message's buffer */
+    R2_RULE_BOUNCE_RING, /* bounce buffer is free when its work request is accounted for */
     R2_RULE_LIVE_PARTS,  /* P35: S names the parts that an incarnation may still bring ... */
     R2_RULE_LIVE_FROZEN, /* ... as they were when it stopped posting there */
     R2_RULE_LIVE_LEDGER, /* P35: ... and R takes off what it had at the close, not what came since

@@ -24,7 +24,7 @@ enum pool_state {
     POOL_STATES
 };
 
-/* Staging memory beside one NIC, made when the first buffer needs it. */
+/* Bounce buffer beside one NIC, made when the first buffer needs it. */
 struct pool {
     enum pool_state state;
     _Atomic uint8_t wanted; /* relaxed: somebody found no lane since the last one came back. A hint,
@@ -35,7 +35,7 @@ struct pool {
     uint32_t ring; /* bytes of each lane's; const once it stands */
     struct ib_copy_mem mem;
     struct ib_mr *mr;
-    struct ib_relay_lane lane[R2_RELAY_LANES];
+    struct ib_bounce_lane lane[R2_RELAY_LANES];
 };
 
 /*
@@ -87,18 +87,18 @@ static void pool_move(const struct r2_relay *r, struct pool *pool, enum pool_sta
     };
 
     if (!legal[pool->state][to]) {
-        R2_WARN("staging memory of NIC %s cannot go from %s to %s",
+        R2_WARN("bounce buffer of NIC %s cannot go from %s to %s",
                 r->inst->nics.nic[pool - r->pool].name, names[pool->state], names[to]);
         return;
     }
     pool->state = to;
 }
 
-static struct ib_relay_lane *lane_get(void *arg, int p)
+static struct ib_bounce_lane *lane_get(void *arg, int p)
 {
     struct pool *pool = pool_of(arg, p);
     struct r2_relay *r = ((struct r2_comm *)arg)->inst->mem.relay;
-    struct ib_relay_lane *lane = NULL;
+    struct ib_bounce_lane *lane = NULL;
 
     pthread_mutex_lock(&r->lock);
     if (pool->state == POOL_READY && (pool->lent | pool->lost) != ALL) {
@@ -109,7 +109,7 @@ static struct ib_relay_lane *lane_get(void *arg, int p)
     }
     pthread_mutex_unlock(&r->lock);
     if (lane) {
-        ib_stage_init(&lane->stage, pool->ring);
+        ib_bounce_init(&lane->ring, pool->ring);
         lane->closing = lane->soft = lane->leaving = 0;
     } else {
         atomic_store_explicit(&pool->wanted, 1, memory_order_relaxed);
@@ -122,7 +122,7 @@ static int lane_wanted(void *arg, int p)
     return atomic_load_explicit(&pool_of(arg, p)->wanted, memory_order_relaxed);
 }
 
-static void lane_put(void *arg, int p, struct ib_relay_lane *lane)
+static void lane_put(void *arg, int p, struct ib_bounce_lane *lane)
 {
     struct pool *pool = pool_of(arg, p);
     struct r2_relay *r = ((struct r2_comm *)arg)->inst->mem.relay;
@@ -198,16 +198,16 @@ static int lanes_make(struct r2_relay *r, struct pool *pool, int from, int to)
     uint32_t size = (uint32_t)(pool->mem.len / R2_RELAY_LANES);
 
     for (int i = 0; i < R2_RELAY_LANES; i++) {
-        struct ib_relay_lane *lane = &pool->lane[i];
+        struct ib_bounce_lane *lane = &pool->lane[i];
         int rc;
 
-        ib_stage_init(&lane->stage, size);
-        pool->ring = lane->stage.size;
+        ib_bounce_init(&lane->ring, size);
+        pool->ring = lane->ring.size;
         lane->mem = (uint8_t *)pool->mem.addr + (size_t)i * size;
         lane->mr = pool->mr;
         lane->ops = r->ops;
         lane->arg = r->arg;
-        rc = r->ops->lane_open(r->arg, from, to, IB_STAGE_ENTRIES, &lane->copies);
+        rc = r->ops->lane_open(r->arg, from, to, IB_BOUNCE_ENTRIES, &lane->copies);
         if (rc != 0) {
             return rc;
         }
@@ -240,7 +240,7 @@ static int pool_make(struct r2_relay *r, struct pool *pool, int nic, int from, i
     return lanes_make(r, pool, from, to);
 }
 
-/* 1: @nic has staging memory. @make is held. */
+/* 1: @nic has bounce buffer. @make is held. */
 static int pool_ready(struct r2_relay *r, int nic, int from, struct r2_relay_way way)
 {
     struct pool *pool = &r->pool[nic];
@@ -258,11 +258,11 @@ static int pool_ready(struct r2_relay *r, int nic, int from, struct r2_relay_way
     snprintf(where, sizeof(where), to == IB_COPY_HOST ? "host" : "GPU %d", to);
     if (rc != 0) {
         pool_free(r, pool);
-        R2_WARN("NIC %s: no %lld MiB of staging memory (NCCL_R2_RELAY_MEMORY) of %s: %s",
+        R2_WARN("NIC %s: no %lld MiB of bounce buffer (NCCL_R2_RELAY_MEMORY) of %s: %s",
                 r->inst->nics.nic[nic].name, (long long)r->inst->cfg.relay_mib, where,
                 strerror(rc));
     } else {
-        R2_INFO("NIC %s: %lld MiB of staging memory of %s, for what GPU %d sends over it",
+        R2_INFO("NIC %s: %lld MiB of bounce buffer of %s, for what GPU %d sends over it",
                 r->inst->nics.nic[nic].name, (long long)r->inst->cfg.relay_mib, where, from);
     }
     pthread_mutex_lock(&r->lock);
@@ -271,8 +271,8 @@ static int pool_ready(struct r2_relay *r, int nic, int from, struct r2_relay_way
     return rc == 0;
 }
 
-/* Paths of @c whose NICs are in @staged. Gate held. */
-static void paths_set(struct r2_relay *r, struct r2_comm *c, uint32_t staged)
+/* Paths of @c whose NICs are in @bounced. Gate held. */
+static void paths_set(struct r2_relay *r, struct r2_comm *c, uint32_t bounced)
 {
     struct ib_relay *relay = &c->conn.relay;
 
@@ -281,7 +281,7 @@ static void paths_set(struct r2_relay *r, struct r2_comm *c, uint32_t staged)
     relay->lane_wanted = lane_wanted;
     relay->lane_put = lane_put;
     for (int p = 0; p < c->conn.npaths; p++) {
-        if (staged >> c->conn.path[p].nic & 1) {
+        if (bounced >> c->conn.path[p].nic & 1) {
             uint32_t ring = r->pool[c->conn.path[p].nic].ring;
 
             relay->ring = relay->paths && relay->ring < ring ? relay->ring : ring;
@@ -295,7 +295,7 @@ static void paths_set(struct r2_relay *r, struct r2_comm *c, uint32_t staged)
 void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr, uint64_t nics)
 {
     struct r2_relay *r = c->inst->mem.relay;
-    uint32_t staged = 0;
+    uint32_t bounced = 0;
     int from, gpu;
 
     if (r == NULL || !c->is_send || mr->type == IB_PTR_HOST ||
@@ -309,13 +309,13 @@ void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr, uint
         struct r2_relay_way way = r2_relay_way_get(&r->ways, gpu, nic, ib_mr_lkey(mr, nic) != 0);
 
         if (way.kind != R2_RELAY_NONE && pool_ready(r, nic, from, way)) {
-            staged |= 1u << nic;
+            bounced |= 1u << nic;
         }
     }
     pthread_mutex_unlock(&r->make);
-    if (staged) {
+    if (bounced) {
         r2_gate_visit(&c->gate);
-        paths_set(r, c, staged);
+        paths_set(r, c, bounced);
         r2_gate_unvisit(&c->gate);
     }
 }

@@ -1,5 +1,5 @@
 /*
- * Staging memory of a process and where it is used (docs/balance.md): which NICs a GPU reaches
+ * Bounce buffer of a process and where it is used (docs/balance.md): which NICs a GPU reaches
  * badly, memory that these reach well, and its rings, lent to paths.
  */
 #ifndef R2_RELAY_H
@@ -52,7 +52,7 @@ void r2_relay_close(struct r2_relay *relay);
 
 /*
  * S: NCCL registers the memory at @addr, as @mr, for @c: finds out which of @nics, a bit for each
- * NIC of it, are reached through staging memory, which is made where it is missing. Any of NCCL's
+ * NIC of it, are reached through bounce buffer, which is made where it is missing. Any of NCCL's
  * threads, no gate held; may block in drivers.
  */
 void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr, uint64_t nics);

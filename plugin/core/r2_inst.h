@@ -365,7 +365,7 @@ struct r2_inst {
     struct ib_nics nics;
     struct {
         struct ib_mr_cache *mrs;
-        struct r2_relay *relay; /* NULL: no path is staged */
+        struct r2_relay *relay; /* NULL: no path is bounced */
         struct r2_reach *reach; /* NULL: memory of GPUs is not tested */
     } mem;
     struct {

@@ -1,5 +1,5 @@
 /*
- * What brings data to staging memory (docs/balance.md): a copy engine. The transport knows
+ * What brings data to a bounce buffer (docs/balance.md): a copy engine. The transport knows
  * this interface alone; the CUDA driver's engine is r2_cuda.
  *
  * A lane is a sequence of copies that end in the order in which they begin, of one connection and
@@ -13,7 +13,7 @@
 
 #define IB_COPY_HOST (-1) /* instead of a GPU: memory of the host */
 
-/* Staging memory that a NIC can be made to reach. */
+/* Bounce buffer that a NIC can be made to reach. */
 struct ib_copy_mem {
     void *addr;
     size_t len;    /* bytes */
@@ -64,7 +64,7 @@ struct ib_copy_ops {
      * lane is broken. Gate held; does not wait. A broken lane is so for good, for each of its
      * slots, and begin() fails: what is read and written by the copies that were not done is not
      * known. They count as never ended, whatever becomes of the lane: neither their buffers nor
-     * their staging memory may be given back or used for something else.
+     * their bounce buffer may be given back or used for something else.
      */
     int (*done)(void *arg, void *lane, unsigned slot);
 };

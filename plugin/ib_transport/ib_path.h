@@ -92,7 +92,7 @@ struct ib_path {
         uint32_t pair_min; /* a part of more bytes goes as two work requests (P32); UINT32_MAX: none
                               does */
         uint32_t one_max;  /* a part of at most that many bytes is posted as it is: pair_min, or 0
-                              where parts go by way of staging memory */
+                              where parts go by way of a bounce buffer */
     } part;                /* S */
     struct {
         struct ib_ring *ring;       /* S: the ring of this path in our memory; with @ar copies of
@@ -193,7 +193,7 @@ struct ib_conn {
         *ctl_src; /* R: CTS and acks are written from here where they cannot go inline */
     _Atomic uint8_t ctl_src_kept; /* some queue pair that is not destroyed may read it: never freed.
                                      Workers; relaxed */
-    struct ib_relay relay;        /* S: lanes for paths by way of staging memory */
+    struct ib_relay relay;        /* S: lanes for paths by way of a bounce buffer */
     uint8_t traffic_class;        /* of the communicator: traffic class on RoCE, service level on
                                      InfiniBand; const once set-up has begun */
 };

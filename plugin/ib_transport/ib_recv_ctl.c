@@ -53,7 +53,7 @@ write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, ui
     return 0;
 }
 
-/* The same bytes of the staging memory. */
+/* The same bytes of the control source. */
 static inline __attribute__((always_inline)) int ctl_write(struct ib_recv *rx, struct ib_path *p,
                                                            size_t off, uint32_t len)
 {
@@ -99,7 +99,7 @@ static __attribute__((noinline)) struct ib_keys keys_that_flush(struct ib_keys k
 }
 
 /*
- * The entry of @m in the staging memory, to be written on @p. It is filled as the words that it is
+ * The entry of @m in the control source, to be written on @p. It is filled as the words that it is
  * (struct ib_cts), which the check is made of. What of @m it has is passed by value: the caller has
  * that in registers.
  */

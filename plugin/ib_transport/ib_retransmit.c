@@ -33,7 +33,7 @@ void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib
 {
     struct ib_smsg *m;
 
-    ib_send_stage_incarnation_closed(tx, p, inc, how != IB_SEND_CLOSE_HARD);
+    ib_send_bounce_incarnation_closed(tx, p, inc, how != IB_SEND_CLOSE_HARD);
     if (tx->conn->path[p].sq.used == 0 && !tx->conn->path[p].failed &&
         how != IB_SEND_CLOSE_FLUSHED) {
         return; /* every work request is accounted for */
@@ -63,7 +63,7 @@ void ib_send_soft_over(struct ib_send *tx, int p)
 {
     struct ib_smsg *m;
 
-    ib_send_stage_soft_over(tx, p);
+    ib_send_bounce_soft_over(tx, p);
     if (!((tx->soft >> p) & 1)) {
         return;
     }
@@ -97,7 +97,7 @@ static unsigned live_mask(const struct ib_send *tx, const struct ib_smsg *m, int
 
     for (unsigned k = 0; k < m->nparts; k++) {
         if (!((m->unposted | m->ledger) & (1u << k)) && m->part[k].path == p &&
-            m->part[k].inc == inc && !ib_send_stage_waits(tx, p, inc, m->seq, k)) {
+            m->part[k].inc == inc && !ib_send_bounce_waits(tx, p, inc, m->seq, k)) {
             mask |= 1u << k;
         }
     }

@@ -365,8 +365,8 @@ static inline __attribute__((always_inline)) void poll_paths(struct ib_send *tx)
 
 static __attribute__((noinline)) void progress_rest(struct ib_send *tx)
 {
-    if (tx->pending & IB_SEND_STAGING) {
-        ib_send_stage_turn(tx);
+    if (tx->pending & IB_SEND_BOUNCE) {
+        ib_send_bounce_turn(tx);
     }
     if (tx->pending & IB_SEND_UNPOSTED) {
         ib_send_post_pending(tx);

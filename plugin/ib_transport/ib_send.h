@@ -4,7 +4,7 @@
  *
  * ib_send.c has a message's way from start to done, ib_send_post.c posting beyond the usual one
  * part, ib_send_cts.c what R writes here, ib_send_wc.c completions, ib_send_plan.c the paths,
- * ib_send_stage.c staging memory, and ib_retransmit.c what is done when an incarnation of a path is
+ * ib_send_bounce.c bounce buffer, and ib_retransmit.c what is done when an incarnation of a path is
  * over.
  *
  * All functions are called with the connection's gate held and never block. The data path takes no
@@ -20,7 +20,7 @@
 
 /* Bits of ib_send.pending. */
 #define IB_SEND_UNPOSTED 1 /* some part is unposted */
-#define IB_SEND_STAGING  2 /* a lane is in use */
+#define IB_SEND_BOUNCE   2 /* a lane is in use */
 
 struct ib_part {
     uint32_t off, len; /* frozen when the first part is posted (P4) */
@@ -53,8 +53,8 @@ struct ib_send {
     struct r2_plan plan;
     struct {
         uint32_t most;      /* part, bytes: what every path can take */
-        uint32_t ring_most; /* ... by way of staging memory, too, for messages of at most 16 such
-                               parts; 0: where that is no less, or no path is staged */
+        uint32_t ring_most; /* ... by way of a bounce buffer, too, for messages of at most 16 such
+                               parts; 0: where that is no less, or no path is bounced */
         uint32_t whole; /* a message of fewer bytes is one part, on the first path of the plan; 0:
                            the plan decides for any size */
     } size;
@@ -72,7 +72,7 @@ struct ib_send {
     uint8_t turn[2];    /* counts turns of starts and of tests, for the sweep over all rings: of the
                            one the other must not take all */
     uint8_t soft;       /* bit per path: some message has it in its soft */
-    uint8_t pending;    /* IB_SEND_UNPOSTED, _STAGING: progress has more to do than to poll */
+    uint8_t pending;    /* IB_SEND_UNPOSTED, _BOUNCE: progress has more to do than to poll */
     uint8_t lanes;      /* bit per path: it has a lane */
     uint8_t posting_stopped; /* nothing is posted any more: buffers and registrations of
                                 outstanding messages may be gone */
@@ -83,7 +83,7 @@ struct ib_send {
         uint64_t retransmitted_parts, retransmitted_bytes, bad_cts, bad_ack;
     } count;
     uint64_t starved_since; /* IB_RLX: ns since when an unposted part has had no path at all; 0 */
-    struct ib_relay_lane *lane[IB_MAX_PATHS]; /* lent; of the path's incarnation, or of one before
+    struct ib_bounce_lane *lane[IB_MAX_PATHS]; /* lent; of the path's incarnation, or of one before
                                                  whose copies run still */
     struct ibv_send_wr wr; /* of a plain part; what differs is filled in by who posts */
     struct ibv_sge sge;
@@ -180,7 +180,7 @@ int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t inc);
 
 /*
  * Those of them that a NIC has, by seq: what the incarnation may still bring to R once nothing more
- * is posted on it (P35). Without what is on its way to staging memory and not posted, which never
+ * is posted on it (P35). Without what is on its way to a bounce buffer and not posted, which never
  * will be; with it when ib_send_replan() was called since the incarnation went down.
  */
 void ib_send_live(const struct ib_send *tx, int p, uint32_t inc, struct r2_parts *out);
@@ -224,11 +224,11 @@ int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr);
 
 /* The connection is being closed, its queue pairs are gone. 1: it has no lane any more; 0: copies
  * run, call again. @late: those are not waited for any longer. */
-int ib_send_stage_end(struct ib_send *tx, int late);
+int ib_send_bounce_end(struct ib_send *tx, int late);
 
-/* Whether a copy to staging memory that runs reads a buffer of @mr: 0 also where its engine has
+/* Whether a copy to a bounce buffer that runs reads a buffer of @mr: 0 also where its engine has
  * failed and does not know. Queries the engines. */
-int ib_send_stage_reads(struct ib_send *tx, const struct ib_mr *mr);
+int ib_send_bounce_reads(struct ib_send *tx, const struct ib_mr *mr);
 
 /* Every message was acknowledged and reported. */
 int ib_send_idle(const struct ib_send *tx);

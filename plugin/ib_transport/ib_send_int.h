@@ -1,5 +1,5 @@
 /* Shared by ib_send.c, ib_send_post.c, ib_send_wc.c and ib_send_cts.c (data path), ib_send_plan.c,
- * ib_send_stage.c and ib_retransmit.c (after a failure). Gate held. */
+ * ib_send_bounce.c and ib_retransmit.c (after a failure). Gate held. */
 #ifndef IB_SEND_INT_H
 #define IB_SEND_INT_H
 
@@ -85,22 +85,22 @@ void ib_send_take_acks(struct ib_send *tx, struct ib_path *p, int wide);
 /* Takes what is there on all paths: CTS, and with @acks acknowledgements (P10, P14). */
 void ib_send_poll_rings_wide(struct ib_send *tx, int acks);
 
-/* --- by way of staging memory: ib_send_stage.c --- */
+/* --- by way of a bounce buffer: ib_send_bounce.c --- */
 
 /* Whether the parts of @m can go over path @p that way now; takes a lane for it. */
-int ib_send_stage_takes(struct ib_send *tx, const struct ib_smsg *m, int p);
+int ib_send_bounce_takes(struct ib_send *tx, const struct ib_smsg *m, int p);
 /* Begins part @k, which path @p takes. 0; 1: no room now; -1: the path is down now. */
-int ib_send_stage_begin(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p);
-/* Posts what has been copied, gives lanes back; sets and clears IB_SEND_STAGING. */
-void ib_send_stage_turn(struct ib_send *tx);
+int ib_send_bounce_begin(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p);
+/* Posts what has been copied, gives lanes back; sets and clears IB_SEND_BOUNCE. */
+void ib_send_bounce_turn(struct ib_send *tx);
 /* Whether part @k of @seq is in the lane of (@p, @inc) and not posted. */
-int ib_send_stage_waits(const struct ib_send *tx, int p, uint32_t inc, uint64_t seq, unsigned k);
-/* A staged work request of @p is accounted for. */
-void ib_send_stage_sent(struct ib_send *tx, struct ib_path *p);
+int ib_send_bounce_waits(const struct ib_send *tx, int p, uint32_t inc, uint64_t seq, unsigned k);
+/* A bounced work request of @p is accounted for. */
+void ib_send_bounce_sent(struct ib_send *tx, struct ib_path *p);
 /* The plan or what is up has changed: nothing more is posted where a path went down. */
-void ib_send_stage_plan(struct ib_send *tx);
+void ib_send_bounce_plan(struct ib_send *tx);
 /* As ib_send_incarnation_closed(), ib_send_soft_over(). */
-void ib_send_stage_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, int soft);
-void ib_send_stage_soft_over(struct ib_send *tx, int p);
+void ib_send_bounce_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, int soft);
+void ib_send_bounce_soft_over(struct ib_send *tx, int p);
 
 #endif

@@ -76,5 +76,5 @@ void ib_send_replan(struct ib_send *tx)
     /* as r2_plan_stripe() does it */
     tx->size.whole =
         tx->plan.n == 1 && !tx->size.ring_most ? (tx->size.most & ~(R2_STRIPE_ALIGN - 1u)) + 1 : 0;
-    ib_send_stage_plan(tx);
+    ib_send_bounce_plan(tx);
 }

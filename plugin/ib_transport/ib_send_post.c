@@ -15,7 +15,7 @@ static inline __attribute__((always_inline)) int path_eligible(struct ib_send *t
 
     return ib_conn_up(l, p) && m->rkey[p] != 0 &&
            (__builtin_expect(ib_mr_lkey(m->mr, l->path[p].nic) != 0, 1) ||
-            ib_send_stage_takes(tx, m, p));
+            ib_send_bounce_takes(tx, m, p));
 }
 
 uint32_t ib_send_eligible(struct ib_send *tx, const struct ib_smsg *m)
@@ -93,8 +93,8 @@ static __attribute__((noinline)) int post_plain(struct ib_send *tx, struct ib_sm
 static __attribute__((noinline)) int post_other(struct ib_send *tx, struct ib_smsg *m, unsigned k,
                                                 struct ib_path *p)
 {
-    if (ib_send_stage_takes(tx, m, p->index)) {
-        return ib_send_stage_begin(tx, m, k, p);
+    if (ib_send_bounce_takes(tx, m, p->index)) {
+        return ib_send_bounce_begin(tx, m, k, p);
     }
     return m->part[k].len - 1 >= p->part.pair_min ? post_pair(tx, m, k, p)
                                                   : post_plain(tx, m, k, p);

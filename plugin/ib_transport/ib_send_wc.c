@@ -50,9 +50,9 @@ static __attribute__((noinline)) void other_completion(struct ib_send *tx, struc
                                                        const struct ibv_wc *wc, int drain)
 {
     switch (ib_wr_kind(wc->wr_id)) {
-    case IB_WR_STAGED: /* else its bytes in the ring are the NIC's until the fence has ended, too */
+    case IB_WR_BOUNCE: /* else its bytes in the ring are the NIC's until the fence has ended, too */
         if (wc->status == IBV_WC_SUCCESS) {
-            ib_send_stage_sent(tx, p);
+            ib_send_bounce_sent(tx, p);
         }
         account(tx, p, wc->wr_id, wc->status == IBV_WC_SUCCESS);
         break;

@@ -150,7 +150,7 @@ static inline int ib_cts_valid(const struct ib_cts *e, uint64_t seq)
 }
 
 /* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48.
- * BULK and RECORD are the two of P32; STAGED is DATA by way of staging memory. */
+ * BULK and RECORD are the two of P32; BOUNCE is DATA by way of a bounce buffer. */
 enum ib_wr_kind {
     IB_WR_DATA = 1,
     IB_WR_RECV,
@@ -161,7 +161,7 @@ enum ib_wr_kind {
     IB_WR_BULK,
     IB_WR_RECORD,
     IB_WR_ACK_FLUSH,
-    IB_WR_STAGED,
+    IB_WR_BOUNCE,
     IB_WR_TAIL
 };
 

@@ -201,7 +201,7 @@ static int copy_open(const struct ib_copy_ops **ops, void **arg)
     return 0;
 }
 
-/* Goes on without: no path is staged. */
+/* Goes on without: no path is bounced. */
 static struct r2_cuda *cuda_open(const struct r2_config *cfg, struct r2_inst_params *p)
 {
     struct r2_cuda *cuda = NULL;

@@ -250,8 +250,8 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
     if (destroy_paths(c) + r2_reconnect_close(c) > 0 || ib_flush_close(c->flush.lane) > 0) {
         return UINT64_MAX; /* the jobs' ends kick */
     }
-    if (c->tx && !ib_send_stage_end(c->tx, r2_elapsed(now, c->end->closed_at) >=
-                                               r2_close_patience(&c->inst->cfg))) {
+    if (c->tx && !ib_send_bounce_end(c->tx, r2_elapsed(now, c->end->closed_at) >=
+                                                r2_close_patience(&c->inst->cfg))) {
         return now + COPY_POLL; /* an abort: copies run still */
     }
     if (!r2_comm_leaves(c)) {

@@ -137,7 +137,7 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
 #define COPY_WAIT_NS 20000 /* between two checks; a copy takes about as long */
 
 /*
- * An abort: NCCL frees the memory of @mr when this returns, and copies to staging memory may still
+ * An abort: NCCL frees the memory of @mr when this returns, and copies to a bounce buffer may still
  * read it, which no registration keeps from it. They are waited for as close waits for them, for
  * r2_close_patience at most, outside the gate, which the service thread needs for all connections.
  */
@@ -149,10 +149,10 @@ static void wait_for_copies(struct r2_comm *c, const struct ib_mr *mr)
 
     while (reads) {
         r2_gate_visit(&c->gate);
-        reads = ib_send_stage_reads(c->tx, mr);
+        reads = ib_send_bounce_reads(c->tx, mr);
         r2_gate_unvisit(&c->gate);
         if (reads && (env->wait == NULL || r2_elapsed(r2_now(c->inst), since) >= limit)) {
-            R2_WARN("%s: a buffer is released that a copy to staging memory reads", c->label);
+            R2_WARN("%s: a buffer is released that a copy to a bounce buffer reads", c->label);
             r2_log_flush();
             return;
         }

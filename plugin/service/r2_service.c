@@ -318,7 +318,7 @@ static void modules_close(struct r2_inst *inst)
     free(inst->diagnosis.loop);
 }
 
-/* Memory of GPUs: staged where a NIC does not reach it, and tested. It does without either. */
+/* Memory of GPUs: bounced where a NIC does not reach it, and tested. It does without either. */
 static void bounce_open(struct r2_inst *inst, const struct r2_inst_params *p)
 {
     if (inst->cfg.relay != R2_VIA_NONE && p->copy) {
@@ -537,7 +537,7 @@ static void comms_free(struct r2_inst *inst, uint64_t still_running)
             }
         }
         if (c->tx) {
-            ib_send_stage_end(c->tx, 1);
+            ib_send_bounce_end(c->tx, 1);
         }
         r2_comm_free(c);
     }

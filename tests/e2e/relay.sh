@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sending by way of staging memory (NCCL_R2_RELAY), with a stand-in for CUDA's driver, on a host whose second NIC is on the other socket than the GPU: from when the
+# Sending by way of a bounce buffer (NCCL_R2_RELAY), with a stand-in for CUDA's driver, on a host whose second NIC is on the other socket than the GPU: from when the
 # first NIC is down what is sent is copied before, to memory of the host or of the GPU on that side. All bytes are compared. Usage: relay.sh [BUILD_DIR]
 cd "$(dirname "$0")/../.." || exit 1
 fab=relay$$
@@ -38,14 +38,14 @@ run() {
 down="$B/softfab fault --name $fab 'h0:n0 down'"
 run off "$down"
 result "off: the other NIC sends from the GPU's memory" $?
-[ "$copies" = 0 ] && ! grep -q 'staging memory' "$tmp/log"
+[ "$copies" = 0 ] && ! grep -q 'bounce buffer' "$tmp/log"
 result "off: nothing is copied" $?
 NCCL_R2_WATCHDOG=off # a machine without a free core is no failure
 export NCCL_R2_WATCHDOG
 run host true
 result "host: the near NIC" $?
-[ "$copies" = 0 ] && grep -q 'NIC fab1: 16 MiB of staging memory of host' "$tmp/log"
-result "host: there is staging memory for the far one, and nothing is copied while the near one carries" $?
+[ "$copies" = 0 ] && grep -q 'NIC fab1: 16 MiB of bounce buffer of host' "$tmp/log"
+result "host: there is bounce buffer for the far one, and nothing is copied while the near one carries" $?
 unset NCCL_R2_WATCHDOG
 run host "$down"
 result "host: by way of the host over the far NIC" $?
@@ -53,13 +53,13 @@ result "host: by way of the host over the far NIC" $?
 result "host: what it sends is copied before ($copies parts)" $?
 run gpu "$down"
 result "gpu: by way of the GPU beside the far NIC" $?
-[ "$copies" -ge 15 ] && grep -q 'NIC fab1: 16 MiB of staging memory of GPU 1' "$tmp/log"
+[ "$copies" -ge 15 ] && grep -q 'NIC fab1: 16 MiB of bounce buffer of GPU 1' "$tmp/log"
 result "gpu: what the far NIC sends is copied there before ($copies parts)" $?
 NCCL_R2_RELAY_MEMORY=4
 export NCCL_R2_RELAY_MEMORY
 run host "$down"
 result "memory: messages larger than a ring" $?
-[ "$copies" -ge 30 ] && grep -q '4 MiB of staging memory' "$tmp/log" # two parts each
+[ "$copies" -ge 30 ] && grep -q '4 MiB of bounce buffer' "$tmp/log" # two parts each
 result "memory: in parts that it takes ($copies)" $?
 unset NCCL_R2_RELAY_MEMORY
 # A driver that cannot be opened: said, and everything else is as without.

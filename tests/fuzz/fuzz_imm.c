@@ -329,7 +329,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         irecv, arrive,   arrive,  test_all, arrive, irecv,  complete, arrive,
         irecv, path_end, confirm, arrive,   refuse, arrive, test_all, arrive};
     struct run r = {.in = {data, data + size}};
-    struct ib_ctl_src *staging;
+    struct ib_ctl_src *ctl_src;
 
     unsigned how = fuzz_u8(&r.in);
 
@@ -342,15 +342,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     r.f->on_post = on_post;
     r.f->on_down = on_down;
     r.rx = malloc(sizeof(*r.rx));
-    staging = calloc(1, sizeof(*staging));
-    FUZZ_CHECK(r.rx != NULL && staging != NULL);
+    ctl_src = calloc(1, sizeof(*ctl_src));
+    FUZZ_CHECK(r.rx != NULL && ctl_src != NULL);
     r.f->half = r.rx;
-    ib_recv_init(r.rx, &r.f->conn, staging);
+    ib_recv_init(r.rx, &r.f->conn, ctl_src);
     while (fuzz_more(&r.in)) {
         ops[fuzz_pick(&r.in, sizeof(ops) / sizeof(ops[0]))](&r);
         check(&r);
     }
-    free(staging);
+    free(ctl_src);
     free(r.rx);
     free(r.f);
     return 0;

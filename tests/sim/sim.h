@@ -169,7 +169,7 @@ struct sim_params {
     int no_inline;      /* devices take no inline data */
     int ack_flush;      /* NCCL_R2_ACK=flush, of host memory */
     unsigned copy_nics; /* bit per rail: NICs that do not take the buffers of senders; with
-                           NCCL_R2_RELAY these go by way of staging memory */
+                           NCCL_R2_RELAY these go by way of a bounce buffer */
     struct sim_delay copy;
     uint32_t copy_fail_ppm; /* copies that the engine refuses */
     int retry7, recv_kept;  /* what the kernel's Soft-RoCE does: fab_fault.h */
@@ -492,7 +492,7 @@ struct sim_stats {
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
-    uint64_t copies, copies_refused; /* of parts to staging memory */
+    uint64_t copies, copies_refused; /* of parts to a bounce buffer */
     uint64_t refused, made_up;       /* posts in ERR; flushes by libraries */
     uint64_t late_arrivals;          /* good completions behind these */
     uint64_t lists, lists_cut; /* of send work requests: adaptive routing posts two at a time */

@@ -366,8 +366,8 @@ static void draw_flushed(struct sim_params *p, struct fab_rng *r)
 }
 
 /* NICs, perhaps the connection's own, do not take the memory that is sent: it goes by way of
- * staging memory, with everything that can end an incarnation. */
-static void draw_staged(struct sim_params *p, struct fab_rng *r)
+ * bounce buffer, with everything that can end an incarnation. */
+static void draw_bounced(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {
         draw_spread,     draw_device, sim_hang_draw, draw_ghost, draw_mixed,    sim_return_draw,
@@ -466,9 +466,9 @@ const struct sim_class sim_classes[] = {
     {"flushed",
      "acknowledged when flushed: what a NIC brought and can read back no more is sent again",
      draw_flushed},
-    {"staged",
-     "NICs that do not take the senders' memory: by way of staging memory, with everything that ends an incarnation",
-     draw_staged},
+    {"bounce",
+     "NICs that do not take the senders' memory: by way of a bounce buffer, with everything that ends an incarnation",
+     draw_bounced},
     {"inband", "out-of-band channels lost for good, with faults: control messages over NICs",
      draw_inband},
     {"idle", "NICs that carry nothing die and cannot be fenced: nothing waits for it",

@@ -1,5 +1,5 @@
 /*
- * Staging memory in virtual time: "GPU" memory that some NICs do not take, and an engine whose
+ * Bounce buffer in virtual time: "GPU" memory that some NICs do not take, and an engine whose
  * copies end late, in the order in which they began. What a copy reads it reads at its end: a
  * buffer that was given back too early has other contents by then.
  */
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "ib_transport/ib_copy.h"
-#include "ib_transport/ib_stage.h"
+#include "ib_transport/ib_bounce.h"
 #include "tests/sim/sim.h"
 
 #define RINGS 8 /* as many as a pool is divided into */
@@ -25,7 +25,7 @@ struct sim_copy {
 struct sim_lane {
     struct sim_proc *proc;
     uint64_t last; /* ns: the end of the copy begun last */
-    struct sim_copy slot[IB_STAGE_ENTRIES];
+    struct sim_copy slot[IB_BOUNCE_ENTRIES];
 };
 
 static int gpu_of(void *arg, const void *addr)
@@ -69,7 +69,7 @@ static int lane_open(void *arg, int from, int to, unsigned slots, void **lane)
 
     (void)from;
     (void)to;
-    if (l == NULL || slots > IB_STAGE_ENTRIES) {
+    if (l == NULL || slots > IB_BOUNCE_ENTRIES) {
         free(l);
         return ENOMEM;
     }
@@ -83,7 +83,7 @@ static void lane_close(void *arg, void *lane)
     struct sim_lane *l = lane;
     const struct sim_proc *p = arg;
 
-    for (unsigned i = 0; i < IB_STAGE_ENTRIES; i++) {
+    for (unsigned i = 0; i < IB_BOUNCE_ENTRIES; i++) {
         if (l->slot[i].runs) {
             sim_fail(p->sim, "process %d closes a lane while copies run", p->index);
         }
@@ -137,7 +137,7 @@ static int begin(void *arg, void *lane, unsigned slot, void *dst, const void *sr
     struct sim_copy *c = &l->slot[slot];
     uint64_t at = fab_inproc_now(s->f) + sim_delay_draw(&s->p.copy, &p->rng);
 
-    if (slot >= IB_STAGE_ENTRIES || c->runs) {
+    if (slot >= IB_BOUNCE_ENTRIES || c->runs) {
         sim_fail(s, "process %d begins copy %u, which runs", p->index, slot);
     }
     if (s->p.copy_fail_ppm && fab_rng_chance(&p->rng, s->p.copy_fail_ppm)) {

@@ -146,13 +146,13 @@ static int lists_missing(const struct sim_stats *st)
     return missing;
 }
 
-/* Schedules of which none sent by way of staging memory, or none saw its engine fail, neither. */
+/* Schedules of which none sent by way of a bounce buffer, or none saw its engine fail, neither. */
 static int copies_missing(const struct sim_stats *st)
 {
     int missing = 0;
 
     for (int c = 0; c < sim_class_count; c++) {
-        if (strcmp(sim_classes[c].name, "staged") != 0 || st[c].runs < RETURN_RUNS ||
+        if (strcmp(sim_classes[c].name, "bounce") != 0 || st[c].runs < RETURN_RUNS ||
             (st[c].copies && (st[c].copies_refused || st[c].runs < REFUSED_RUNS))) {
             continue;
         }

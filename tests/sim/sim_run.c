@@ -389,7 +389,7 @@ static void sim_take_down(struct sim *s)
     s->st.lists_cut += sum.lists_cut;
     s->st.overtaken += sum.overtaken;
     if (!s->p.adaptive != !sum.lists && s->p.want == SIM_WANT_FINISH && !s->p.ar_threshold &&
-        !s->p.ar_mixed && !s->p.copy_nics) { /* what is staged is posted as one */
+        !s->p.ar_mixed && !s->p.copy_nics) { /* what is bounced is posted as one */
         sim_fail(s, "%llu lists of work requests were posted, adaptive routing is %s",
                  (unsigned long long)sum.lists, s->p.adaptive ? "on" : "off");
     }

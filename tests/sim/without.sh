@@ -29,8 +29,8 @@ unread flushed 18
 ask-again locate-late 290
 late-answer locate-busy 1
 late-aux locate2-cross 203
-stage-read staged 48
-stage-ring staged 15
+bounce-read bounce 48
+bounce-ring bounce 15
 live-parts unheard 61
 live-frozen unheard 615
 live-ledger unheard 615

@@ -1,5 +1,5 @@
 /*
- * What the suites of staging memory share: a sender whose memory some NICs refuse, and a copy
+ * What the suites of bounce buffer share: a sender whose memory some NICs refuse, and a copy
  * engine whose copies end when the test says so. What a copy reads it reads at its end: a buffer
  * that was given back too early has other contents by then.
  */
@@ -27,8 +27,8 @@ struct copy_lane {
         void *dst;
         const void *src;
         size_t len;
-    } copy[IB_STAGE_ENTRIES];
-    uint8_t runs[IB_STAGE_ENTRIES];
+    } copy[IB_BOUNCE_ENTRIES];
+    uint8_t runs[IB_BOUNCE_ENTRIES];
 };
 
 /* The engine, and what it was asked. */
@@ -37,11 +37,11 @@ struct engine {
     int refuse;              /* errno of begin() */
     int broken;              /* done() says -1, begin() fails */
     int no_memory;           /* errno of mem_get() */
-    int no_staging;          /* NICs do not take staging memory either */
+    int no_bounce;           /* NICs do not take bounce buffer either */
     int no_lane;             /* lane_open() fails for this lane, counted from 1; 0: for none */
     int hidden;              /* memory is the host's */
     const struct topo *topo; /* whose GPUs gpu_pci() knows; NULL: none */
-    size_t give;             /* bytes of staging memory; 0: what is asked for */
+    size_t give;             /* bytes of bounce buffer; 0: what is asked for */
     unsigned refuses;        /* bit per NIC: does not take the sender's memory */
     size_t asked;
     int last_gpu;       /* whose memory that was */
@@ -112,7 +112,7 @@ static inline int engine_lane_open(void *arg, int from, int to, unsigned slots, 
     int i = 0;
 
     engine.calls++;
-    ck_assert_uint_eq(slots, IB_STAGE_ENTRIES);
+    ck_assert_uint_eq(slots, IB_BOUNCE_ENTRIES);
     if (engine.no_lane && engine.lanes + 1 == (unsigned)engine.no_lane) {
         return EMFILE;
     }
@@ -144,16 +144,16 @@ static inline int engine_begin(void *arg, void *lane, unsigned slot_, void *dst,
         engine.refused++;
         return engine.refuse ? engine.refuse : EIO;
     }
-    ck_assert(l->open && slot_ < IB_STAGE_ENTRIES && !l->runs[slot_]);
+    ck_assert(l->open && slot_ < IB_BOUNCE_ENTRIES && !l->runs[slot_]);
     l->runs[slot_] = 1;
-    l->copy[l->tail++ % IB_STAGE_ENTRIES] = (struct copy_one){slot_, dst, src, len};
+    l->copy[l->tail++ % IB_BOUNCE_ENTRIES] = (struct copy_one){slot_, dst, src, len};
     engine.begun++;
     return 0;
 }
 
 static inline void copy_end(struct copy_lane *l)
 {
-    const struct copy_one *c = &l->copy[l->head++ % IB_STAGE_ENTRIES];
+    const struct copy_one *c = &l->copy[l->head++ % IB_BOUNCE_ENTRIES];
 
     memcpy(c->dst, c->src, c->len);
     l->runs[c->slot] = 0;
@@ -204,7 +204,7 @@ static inline int nic_refuses(const struct ibv_pd *pd, const void *addr)
     const char *name = plain.get_device_name(pd->context->device);
     uintptr_t at = (uintptr_t)addr + PAGE - (uintptr_t)out; /* a registration is of whole pages */
 
-    if (engine.no_staging && addr == engine.mem[0]) {
+    if (engine.no_bounce && addr == engine.mem[0]) {
         engine.registrations_refused++;
         errno = EFAULT;
         return 1;
@@ -270,18 +270,18 @@ static inline void relay_start(int nics, unsigned refuses, size_t give, const ch
     }
 }
 
-static inline const struct ib_relay_lane *lane_of(int p)
+static inline const struct ib_bounce_lane *lane_of(int p)
 {
     return comm(0)->tx->lane[p];
 }
 
-/* Parts of path @p go by way of staging memory, and none passes the data path's comparison. */
-static inline int is_staged(int p)
+/* Parts of path @p go by way of a bounce buffer, and none passes the data path's comparison. */
+static inline int is_bounced(int p)
 {
-    int staged = comm(0)->conn.relay.paths >> p & 1;
+    int bounced = comm(0)->conn.relay.paths >> p & 1;
 
-    ck_assert(!staged || comm(0)->conn.path[p].part.one_max == 0);
-    return staged;
+    ck_assert(!bounced || comm(0)->conn.path[p].part.one_max == 0);
+    return bounced;
 }
 
 static inline struct ib_path *s_path(int p)

@@ -47,7 +47,7 @@ static bool has_answered(const struct r2_comm *c, const struct probe_watch *w,
            (c->conn.traffic_class == 0 || c->inst->cfg.ib_tc >= 0);
 }
 
-/* A path by way of staging memory stands still as long as the GPU's copy engine does. */
+/* A path by way of a bounce buffer stands still as long as the GPU's copy engine does. */
 static bool waits_for_copy(const struct r2_comm *c, int p)
 {
     return c->is_send && (c->tx->lanes >> p & 1);

@@ -413,7 +413,7 @@ START_TEST(ways_of_a_topology)
 {
     static struct ib_nics nics;
     static struct r2_ways w;
-    static struct r2_way staged[IB_MAX_NICS][IB_MAX_NICS];
+    static struct r2_way bounced[IB_MAX_NICS][IB_MAX_NICS];
 
     machine(&nics);
     r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
@@ -435,8 +435,8 @@ START_TEST(ways_of_a_topology)
     for (int i = 0; i < w.way[0][2].n; i++) {
         ck_assert_uint_lt(w.way[0][2].link[i], w.links);
     }
-    r2_ways_make(&w, &nics, NULL, R2_VIA_GPU, staged);
-    ck_assert_int_eq(memcmp(w.way, w.staged, sizeof(w.way)), 0);
+    r2_ways_make(&w, &nics, NULL, R2_VIA_GPU, bounced);
+    ck_assert_int_eq(memcmp(w.way, w.bounced, sizeof(w.way)), 0);
     ck_assert_uint_eq(w.links, 0);
     ck_assert_uint_eq(w.port[0], 200000);
     ck_assert_uint_eq(w.way[1][2].preference, 1);

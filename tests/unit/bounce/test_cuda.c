@@ -1,4 +1,4 @@
-/* The CUDA driver's copy engine: opening it, whose memory is whose, staging memory. Copies are in
+/* The CUDA driver's copy engine: opening it, whose memory is whose, bounce buffer. Copies are in
  * test_cuda_lane.c, calls that fail in test_cuda_fault.c. */
 #include "tests/unit/cuda_rig.h"
 

@@ -1,4 +1,4 @@
-/* Sending by way of staging memory (docs/balance.md), on the two-instance rig: what is posted
+/* Sending by way of a bounce buffer (docs/balance.md), on the two-instance rig: what is posted
  * when, and who reads and writes what until when. */
 #include "balance/r2_balance_int.h"
 #include "tests/unit/relay_rig.h"
@@ -8,11 +8,11 @@
 
 /* Nothing is posted before its copy has ended; then all of it, in order, and the lane goes back
  * with the connection. */
-START_TEST(carries_by_way_of_staging)
+START_TEST(carries_by_way_of_a_bounce_buffer)
 {
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_RELAY_MEMORY=8", NULL});
-    ck_assert(is_staged(0));
-    ck_assert(!is_staged(1));
+    ck_assert(is_bounced(0));
+    ck_assert(!is_bounced(1));
     ck_assert_uint_eq(engine.asked, 8u << 20);
     ck_assert_uint_eq(comm(0)->conn.relay.ring, 1u << 20);
     engine.hold = 1;
@@ -20,7 +20,7 @@ START_TEST(carries_by_way_of_staging)
     send_burst(8);
     rig_run(rig, 2 * RIG_MS);
     ck_assert_uint_eq(engine.begun, 8);
-    ck_assert_uint_eq(lane_of(0)->stage.reading, 8);
+    ck_assert_uint_eq(lane_of(0)->ring.reading, 8);
     for (int i = 0; i < 8; i++) {
         ck_assert_uint_eq(slot[i].landed, 0);
         ck_assert(!rig_done(rig, 0, slot[i].s_op));
@@ -45,12 +45,12 @@ START_TEST(off_costs_nothing)
 {
     relay_start(2, 1, 0,
                 (const char *[]){_i ? "NCCL_R2_RELAY=off" : "NCCL_R2_RELAY_MEMORY=64", NULL});
-    ck_assert(!is_staged(0));
+    ck_assert(!is_bounced(0));
     messages(8, 5000);
     ck_assert_uint_eq(s_path(0)->count.bytes, 0);
     ck_assert_uint_gt(s_path(1)->count.bytes, 0);
     ck_assert_ptr_null(rig->side[0].inst->mem.relay);
-    ck_assert_ptr_null(rig->side[0].inst->balance->ways.staged);
+    ck_assert_ptr_null(rig->side[0].inst->balance->ways.bounced);
     ck_assert_ptr_null(comm(0)->conn.relay.lane_get);
     ck_assert_uint_eq(comm(0)->tx->lanes | comm(0)->tx->pending, 0);
     ck_assert_uint_eq(comm(0)->tx->size.ring_most, 0);
@@ -94,7 +94,7 @@ START_TEST(host_memory_is_near_the_nic)
     }
     engine_next = (struct engine){.nic_node = where[_i].node + 1};
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", NULL});
-    ck_assert(is_staged(0));
+    ck_assert(is_bounced(0));
     ck_assert_int_eq(engine.policy, able ? where[_i].during : -1);
     ck_assert_uint_eq(engine.node,
                       engine.policy == MPOL_PREFERRED || engine.policy == MPOL_INTERLEAVE ? 1 : 0);
@@ -106,10 +106,10 @@ END_TEST
 
 static const struct {
     const char *what;
-    int no_memory, no_staging, no_lane, hidden;
+    int no_memory, no_bounce, no_lane, hidden;
 } without[] = {
     {"no memory", .no_memory = ENOMEM},
-    {"the NIC does not take that either", .no_staging = 1},
+    {"the NIC does not take that either", .no_bounce = 1},
     {"no lane", .no_lane = 1},
     {"no last lane", .no_lane = R2_RELAY_LANES},
     {"nobody knows the GPU", .hidden = 1},
@@ -117,20 +117,20 @@ static const struct {
 
 /* What cannot be made is not tried again, leaves nothing behind, and the NIC carries what it
  * carried without. */
-START_TEST(goes_on_without_staging_memory)
+START_TEST(goes_on_without_a_bounce_buffer)
 {
     struct ib_mr *again;
     unsigned asks;
 
     engine_next = (struct engine){.no_memory = without[_i].no_memory,
-                                  .no_staging = without[_i].no_staging,
+                                  .no_bounce = without[_i].no_bounce,
                                   .no_lane = without[_i].no_lane,
                                   .hidden = without[_i].hidden};
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", NULL});
-    ck_assert_msg(!is_staged(0), "%s", without[_i].what);
+    ck_assert_msg(!is_bounced(0), "%s", without[_i].what);
     asks = engine.asks;
     ck_assert_uint_eq(asks, !without[_i].hidden);
-    ck_assert(!without[_i].no_staging || engine.registrations_refused >= 2);
+    ck_assert(!without[_i].no_bounce || engine.registrations_refused >= 2);
     again = register_as(IB_PTR_CUDA);
     ck_assert_uint_eq(engine.asks, asks);
     messages(4, 5000);
@@ -343,7 +343,7 @@ START_TEST(a_flush_before_the_fence_frees_no_ring)
     rig_run(rig, 100 * RIG_US);
     ck_assert_uint_eq(engine.ended, 1); /* copied, and posted */
     fire("h0:n0 hang");
-    library_flushes(IB_WR_STAGED, posted - 1, 1);
+    library_flushes(IB_WR_BOUNCE, posted - 1, 1);
     rig_run(rig, RIG_MS);
     ck_assert_int_eq(flush.left, 0);
     ck_assert(!is_up(0, 0));
@@ -362,9 +362,9 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, a_flush_before_the_fence_frees_no_ring);
-    tcase_add_test(t, carries_by_way_of_staging);
+    tcase_add_test(t, carries_by_way_of_a_bounce_buffer);
     tcase_add_loop_test(t, off_costs_nothing, 0, 2);
-    tcase_add_loop_test(t, goes_on_without_staging_memory, 0,
+    tcase_add_loop_test(t, goes_on_without_a_bounce_buffer, 0,
                         (int)(sizeof(without) / sizeof(without[0])));
     tcase_add_loop_test(t, host_memory_is_near_the_nic, 0, (int)(sizeof(where) / sizeof(where[0])));
     tcase_add_test(t, only_what_is_posted_is_live);

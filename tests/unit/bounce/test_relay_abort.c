@@ -1,4 +1,4 @@
-/* An abort under copies to staging memory: NCCL frees the buffer when its registration has been
+/* An abort under copies to a bounce buffer: NCCL frees the buffer when its registration has been
  * released, so that the release waits for them. */
 #include "tests/unit/relay_rig.h"
 #include "tests/unit/second_conn.h"
@@ -55,7 +55,7 @@ START_TEST(copies_that_do_not_end)
     rig_dereg(rig, 0, s_mr);
     ck_assert_uint_ge(waited_ns, 300 * RIG_MS);
     ck_assert_uint_lt(waited_ns, 310 * RIG_MS);
-    ck_assert_ptr_nonnull(strstr(rig->last_warn[0], "a copy to staging memory reads"));
+    ck_assert_ptr_nonnull(strstr(rig->last_warn[0], "a copy to a bounce buffer reads"));
     rig_close(rig, 0);
     rig_close(rig, 1);
     rig_run(rig, RIG_S);
@@ -109,7 +109,7 @@ static int destroy_refuses(struct ibv_qp *qp)
 #define LEN 5000
 
 /*
- * S aborts while RC repeats m0 out of the staging ring, and the driver neither stops nor destroys
+ * S aborts while RC repeats m0 out of the bounce ring, and the driver neither stops nor destroys
  * that queue pair. R, whose channel is lost, does not know. The ring must not be lent to another
  * connection: what its copies bring there would be sent as m0 (P27).
  */
@@ -210,5 +210,5 @@ static void add(TCase *t)
 
 int main(void)
 {
-    return run_suite("staging memory: abort", add);
+    return run_suite("bounce buffer: abort", add);
 }

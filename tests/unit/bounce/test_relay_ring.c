@@ -1,4 +1,4 @@
-/* Staging memory that is short: rings that are full or too small, lanes that are lent, engines that
+/* Bounce buffer that is short: rings that are full or too small, lanes that are lent, engines that
  * fail, paths that leave the plan. */
 #include "tests/unit/relay_rig.h"
 
@@ -45,7 +45,7 @@ START_TEST(full_ring_is_waited_for)
 }
 END_TEST
 
-/* As large as the ring: staged, wherever the ring stands. Larger: in parts of that size, and over
+/* As large as the ring: bounced, wherever the ring stands. Larger: in parts of that size, and over
  * the NIC that takes the memory where these would be too many. */
 START_TEST(part_as_large_as_the_ring)
 {
@@ -82,7 +82,7 @@ START_TEST(message_larger_than_the_ring_has_one_way)
 END_TEST
 
 /* A part that is under way must fit into the ring of the path that it may have to move to. */
-START_TEST(parts_can_move_to_a_staged_path)
+START_TEST(parts_can_move_to_a_bounced_path)
 {
     relay_start(2, 2, 8 * 2048, (const char *[]){"NCCL_R2_RELAY=host", NULL});
     recv_burst(1, 5000);
@@ -132,7 +132,7 @@ END_TEST
 /* --- lanes --- */
 
 /* As if other connections had them. */
-static void lanes_get(struct ib_relay_lane **lane, int n)
+static void lanes_get(struct ib_bounce_lane **lane, int n)
 {
     const struct ib_relay *relay = &comm(0)->conn.relay;
 
@@ -146,7 +146,7 @@ static void lanes_get(struct ib_relay_lane **lane, int n)
     ck_assert(relay->lane_wanted(relay->arg, 0));
 }
 
-static void lanes_put(struct ib_relay_lane **lane, int n)
+static void lanes_put(struct ib_bounce_lane **lane, int n)
 {
     const struct ib_relay *relay = &comm(0)->conn.relay;
 
@@ -160,7 +160,7 @@ static void lanes_put(struct ib_relay_lane **lane, int n)
  * that is back. */
 START_TEST(all_lanes_are_lent)
 {
-    struct ib_relay_lane *other[R2_RELAY_LANES];
+    struct ib_bounce_lane *other[R2_RELAY_LANES];
 
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", SHORT, NULL});
     lanes_get(other, R2_RELAY_LANES);
@@ -187,7 +187,7 @@ END_TEST
 /* Who has one begins nothing new in it while others wait, and gives it back when it is idle. */
 START_TEST(a_lane_that_others_wait_for)
 {
-    struct ib_relay_lane *other[R2_RELAY_LANES], *back;
+    struct ib_bounce_lane *other[R2_RELAY_LANES], *back;
 
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", SHORT, NULL});
     engine.hold = 1;
@@ -262,15 +262,15 @@ START_TEST(soft_fence_keeps_the_ring)
     send_burst(1);
     rig_run(rig, 10 * RIG_US);
     ck_assert_uint_eq(engine.ended, 1);
-    ck_assert_uint_eq(lane_of(0)->stage.reading, 0);
-    ck_assert(!ib_stage_idle(&lane_of(0)->stage));
+    ck_assert_uint_eq(lane_of(0)->ring.reading, 0);
+    ck_assert(!ib_bounce_idle(&lane_of(0)->ring));
     give_up_path(0, 0);
     wait_acked(1, 500 * RIG_MS);
     rig_run(rig, 300 * RIG_MS);
     ck_assert_uint_eq(path_at(0, 0)->soft, 1);
     ck_assert_ptr_nonnull(lane_of(0));
     ck_assert(lane_of(0)->soft);
-    ck_assert(!ib_stage_idle(&lane_of(0)->stage));
+    ck_assert(!ib_bounce_idle(&lane_of(0)->ring));
     ck_assert(!rig_done(rig, 0, slot[0].s_op));
     finish(1, 3 * RIG_S);
     messages(1, 5000);
@@ -282,7 +282,7 @@ END_TEST
 
 /* --- an engine that fails --- */
 
-/* A copy that is refused: the path goes down, another carries, and that NIC's staging memory is not
+/* A copy that is refused: the path goes down, another carries, and that NIC's bounce buffer is not
  * used again. */
 START_TEST(engine_refuses_a_copy)
 {
@@ -333,7 +333,7 @@ static void add(TCase *t)
     tcase_add_test(t, full_ring_is_waited_for);
     tcase_add_test(t, part_as_large_as_the_ring);
     tcase_add_test(t, message_larger_than_the_ring_has_one_way);
-    tcase_add_test(t, parts_can_move_to_a_staged_path);
+    tcase_add_test(t, parts_can_move_to_a_bounced_path);
     tcase_add_test(t, what_needs_no_copy);
     tcase_add_test(t, all_lanes_are_lent);
     tcase_add_test(t, a_lane_that_others_wait_for);

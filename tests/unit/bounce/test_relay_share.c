@@ -1,4 +1,4 @@
-/* Weights of paths by way of staging memory: they are of the links that are used, and follow when
+/* Weights of paths by way of a bounce buffer: they are of the links that are used, and follow when
  * buffers appear. */
 #include "tests/unit/relay_rig.h"
 
@@ -70,7 +70,7 @@ static int second(uint32_t mbps)
 static const struct relay_row {
     const char *mode;
     uint32_t nvlink;
-    int staged;
+    int bounced;
     uint32_t mbps;
     int gpu;
 } row[] = {
@@ -87,16 +87,16 @@ START_TEST(weighs_the_links_that_are_used)
 
     machine(r->nvlink);
     relay_start(3, 0, 0, (const char *[]){r->mode, "NCCL_R2_CUT_MIN=128", NULL});
-    ck_assert_int_eq(is_staged(2), r->staged);
-    ck_assert(!is_staged(0) && !is_staged(1));
-    ck_assert(!r->staged || engine.last_gpu == r->gpu);
+    ck_assert_int_eq(is_bounced(2), r->bounced);
+    ck_assert(!is_bounced(0) && !is_bounced(1));
+    ck_assert(!r->bounced || engine.last_gpu == r->gpu);
     messages(2, 5000);
     fire("h0:n0 down");
     rig_run(rig, 20 * RIG_MS);
     SHARE_IS(2, second(r->mbps));
     SHARE_IS(1, 100 - second(r->mbps));
     messages(8, 60000);
-    ck_assert_int_eq(engine.begun > 0, r->staged);
+    ck_assert_int_eq(engine.begun > 0, r->bounced);
     stop();
     relay_stop(0);
 }
@@ -110,13 +110,13 @@ START_TEST(weights_follow_a_registration)
     machine(3600000);
     engine_next.hidden = 1;
     relay_start(3, 0, 0, (const char *[]){"NCCL_R2_RELAY=gpu", "NCCL_R2_CUT_MIN=128", NULL});
-    ck_assert(!is_staged(2));
+    ck_assert(!is_bounced(2));
     fire("h0:n0 down");
     rig_run(rig, 20 * RIG_MS);
     SHARE_IS(2, second(BRIDGE));
     engine.hidden = 0;
     late = register_as(IB_PTR_CUDA);
-    ck_assert(is_staged(2));
+    ck_assert(is_bounced(2));
     rig_run(rig, 20 * RIG_MS);
     SHARE_IS(2, 50);
     messages(2, 60000);

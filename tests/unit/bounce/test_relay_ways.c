@@ -177,12 +177,12 @@ END_TEST
 /* --- what that means for weights --- */
 
 static struct r2_ways w;
-static struct r2_way staged_ways[IB_MAX_NICS][IB_MAX_NICS];
+static struct r2_way bounced_ways[IB_MAX_NICS][IB_MAX_NICS];
 
-static const struct r2_way *way_of(int from, int to, int staged)
+static const struct r2_way *way_of(int from, int to, int bounced)
 {
-    return staged ? &w.staged[number_of(from)][number_of(to)]
-                  : &w.way[number_of(from)][number_of(to)];
+    return bounced ? &w.bounced[number_of(from)][number_of(to)]
+                   : &w.way[number_of(from)][number_of(to)];
 }
 
 static int has(const struct r2_way *way, int link)
@@ -224,7 +224,7 @@ START_TEST(links_by_way_of_a_gpu)
 
     machine_read("dgx-h100", 1);
     nics_make();
-    r2_ways_make(&w, &nics, &t, R2_VIA_GPU, staged_ways);
+    r2_ways_make(&w, &nics, &t, R2_VIA_GPU, bounced_ways);
     way = way_of(0, 6, 0);
     ck_assert(has_capacity(way, t.inter_mbps));
     ck_assert(!has_capacity(way, nvlink));
@@ -242,7 +242,7 @@ START_TEST(links_by_way_of_a_gpu)
         way_of(0, 3, 0)->n -
             1); /* straight, if the NIC refuses: through memory, without the bridge's limit */
     r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
-    ck_assert_ptr_null(w.staged);
+    ck_assert_ptr_null(w.bounced);
 }
 END_TEST
 
@@ -251,7 +251,7 @@ START_TEST(links_by_way_of_the_host)
 {
     machine_read("dgx-h100", 1);
     nics_make();
-    r2_ways_make(&w, &nics, &t, R2_VIA_HOST, staged_ways);
+    r2_ways_make(&w, &nics, &t, R2_VIA_HOST, bounced_ways);
     ck_assert_int_eq(way_of(0, 6, 1)->n, way_of(0, 6, 0)->n - 1);
     ck_assert_int_eq(in_common(way_of(0, 6, 1), way_of(0, 6, 0)), way_of(0, 6, 1)->n);
     ck_assert_uint_eq(way_of(0, 6, 1)->reach, t.inter_mbps);
@@ -268,14 +268,14 @@ START_TEST(ways_with_a_port_that_is_down)
 {
     static struct r2_relay_ways want_ways;
     static struct r2_ways want;
-    static struct r2_way want_staged[IB_MAX_NICS][IB_MAX_NICS];
+    static struct r2_way want_bounced[IB_MAX_NICS][IB_MAX_NICS];
 
     machine_read("dgx-h100", 1);
     nics_use(FAST);
     t.pci[t.gpu[0].pci].mbps = 96000; /* so that what is needed matters inside the node, too: GPU 1
                                          reaches NIC 3 at more */
     r2_relay_ways_make(&want_ways, &nics, &t, R2_VIA_GPU);
-    r2_ways_make(&want, &nics, &t, R2_VIA_GPU, want_staged);
+    r2_ways_make(&want, &nics, &t, R2_VIA_GPU, want_bounced);
     ck_assert_int_eq(want_ways.way[0][number_of(3)].kind, R2_RELAY_GPU);
     ck_assert_int_eq(want_ways.way[0][number_of(6)].kind, R2_RELAY_GPU);
     for (int i = 0; i < t.nics; i++) {
@@ -288,9 +288,9 @@ START_TEST(ways_with_a_port_that_is_down)
         t.nic[i].rate_mbps = 2500;
         r2_relay_ways_make(&ways, &nics, &t, R2_VIA_GPU);
         ck_assert_msg(memcmp(&ways, &want_ways, sizeof(ways)) == 0, "NIC %d", i);
-        r2_ways_make(&w, &nics, &t, R2_VIA_GPU, staged_ways);
-        ck_assert_msg(memcmp(w.staged, want.staged, sizeof(want_staged)) == 0, "NIC %d", i);
-        w.staged = want.staged;
+        r2_ways_make(&w, &nics, &t, R2_VIA_GPU, bounced_ways);
+        ck_assert_msg(memcmp(w.bounced, want.bounced, sizeof(want_bounced)) == 0, "NIC %d", i);
+        w.bounced = want.bounced;
         ck_assert_msg(memcmp(&w, &want, sizeof(w)) == 0, "NIC %d", i);
         t.nic[i] = up;
     }

@@ -1,34 +1,34 @@
-/* Staging ring (docs/balance.md): directed cases, and random incarnations against a list of who
+/* Bounce ring (docs/balance.md): directed cases, and random incarnations against a list of who
  * uses which bytes. */
-#include "ib_transport/ib_stage.h"
+#include "ib_transport/ib_bounce.h"
 #include "tests/unit/suite.h"
 
 #include <string.h>
 
 #define RING 4096u
 
-static struct ib_stage st;
+static struct ib_bounce st;
 
 START_TEST(one_part)
 {
-    struct ib_stage_entry *e;
+    struct ib_bounce_entry *e;
 
-    ib_stage_init(&st, RING + 100);
+    ib_bounce_init(&st, RING + 100);
     ck_assert_uint_eq(st.size, RING);
-    e = ib_stage_begin(&st, 7, 3, 1000);
+    e = ib_bounce_begin(&st, 7, 3, 1000);
     ck_assert_ptr_nonnull(e);
     ck_assert_uint_eq(e->off, 0);
-    ck_assert_ptr_eq(ib_stage_reading(&st), e);
-    ck_assert_ptr_null(ib_stage_next(&st)); /* its data is not there yet */
-    ib_stage_copied(&st, e);
-    ck_assert_ptr_null(ib_stage_reading(&st));
-    ck_assert_ptr_eq(ib_stage_next(&st), e);
-    ib_stage_posted(&st, e);
-    ck_assert_ptr_null(ib_stage_next(&st));
-    ck_assert(!ib_stage_idle(&st));
-    ck_assert_int_eq(ib_stage_sent(&st), 0);
-    ck_assert(ib_stage_idle(&st));
-    ck_assert_int_eq(ib_stage_sent(&st), -1);
+    ck_assert_ptr_eq(ib_bounce_reading(&st), e);
+    ck_assert_ptr_null(ib_bounce_next(&st)); /* its data is not there yet */
+    ib_bounce_copied(&st, e);
+    ck_assert_ptr_null(ib_bounce_reading(&st));
+    ck_assert_ptr_eq(ib_bounce_next(&st), e);
+    ib_bounce_posted(&st, e);
+    ck_assert_ptr_null(ib_bounce_next(&st));
+    ck_assert(!ib_bounce_idle(&st));
+    ck_assert_int_eq(ib_bounce_sent(&st), 0);
+    ck_assert(ib_bounce_idle(&st));
+    ck_assert_int_eq(ib_bounce_sent(&st), -1);
 }
 END_TEST
 
@@ -36,36 +36,36 @@ END_TEST
  * parts all the same. */
 START_TEST(copies_that_end_in_any_order)
 {
-    struct ib_stage_entry *a, *b;
+    struct ib_bounce_entry *a, *b;
 
-    ib_stage_init(&st, RING);
-    a = ib_stage_begin(&st, 1, 0, 10);
-    b = ib_stage_begin(&st, 1, 1, 10);
-    ib_stage_copied(&st, b);
-    ck_assert_ptr_null(ib_stage_next(&st));
-    ib_stage_copied(&st, a);
-    ck_assert_ptr_eq(ib_stage_next(&st), a);
-    ib_stage_posted(&st, a);
-    ck_assert_ptr_eq(ib_stage_next(&st), b);
+    ib_bounce_init(&st, RING);
+    a = ib_bounce_begin(&st, 1, 0, 10);
+    b = ib_bounce_begin(&st, 1, 1, 10);
+    ib_bounce_copied(&st, b);
+    ck_assert_ptr_null(ib_bounce_next(&st));
+    ib_bounce_copied(&st, a);
+    ck_assert_ptr_eq(ib_bounce_next(&st), a);
+    ib_bounce_posted(&st, a);
+    ck_assert_ptr_eq(ib_bounce_next(&st), b);
 }
 END_TEST
 
 START_TEST(a_full_ring)
 {
-    struct ib_stage_entry *e;
+    struct ib_bounce_entry *e;
 
-    ib_stage_init(&st, RING);
-    ck_assert_ptr_null(ib_stage_begin(&st, 0, 0, 0));
-    ck_assert_ptr_null(ib_stage_begin(&st, 0, 0, RING + 1));
-    e = ib_stage_begin(&st, 0, 0, RING - IB_STAGE_ALIGN);
+    ib_bounce_init(&st, RING);
+    ck_assert_ptr_null(ib_bounce_begin(&st, 0, 0, 0));
+    ck_assert_ptr_null(ib_bounce_begin(&st, 0, 0, RING + 1));
+    e = ib_bounce_begin(&st, 0, 0, RING - IB_BOUNCE_ALIGN);
     ck_assert_ptr_nonnull(e);
-    ck_assert_ptr_null(ib_stage_begin(&st, 1, 0, IB_STAGE_ALIGN + 1));
-    ck_assert_ptr_nonnull(ib_stage_begin(&st, 1, 0, IB_STAGE_ALIGN));
-    ck_assert_ptr_null(ib_stage_begin(&st, 2, 0, 1));
-    ib_stage_copied(&st, e);
-    ib_stage_posted(&st, e);
-    ck_assert_int_eq(ib_stage_sent(&st), 0);
-    e = ib_stage_begin(&st, 2, 0, 1);
+    ck_assert_ptr_null(ib_bounce_begin(&st, 1, 0, IB_BOUNCE_ALIGN + 1));
+    ck_assert_ptr_nonnull(ib_bounce_begin(&st, 1, 0, IB_BOUNCE_ALIGN));
+    ck_assert_ptr_null(ib_bounce_begin(&st, 2, 0, 1));
+    ib_bounce_copied(&st, e);
+    ib_bounce_posted(&st, e);
+    ck_assert_int_eq(ib_bounce_sent(&st), 0);
+    e = ib_bounce_begin(&st, 2, 0, 1);
     ck_assert_ptr_nonnull(e);
     ck_assert_uint_eq(e->off, 0);
 }
@@ -74,25 +74,25 @@ END_TEST
 /* As large as the ring, wherever the last part ended. */
 START_TEST(an_empty_ring_has_all_its_room)
 {
-    ib_stage_init(&st, RING);
+    ib_bounce_init(&st, RING);
     for (unsigned i = 0; i < 4; i++) {
-        struct ib_stage_entry *e = ib_stage_begin(&st, i, 0, i % 2 ? RING : RING / 2 + 1);
+        struct ib_bounce_entry *e = ib_bounce_begin(&st, i, 0, i % 2 ? RING : RING / 2 + 1);
 
         ck_assert_ptr_nonnull(e);
-        ib_stage_copied(&st, e);
-        ib_stage_posted(&st, e);
-        ck_assert_int_eq(ib_stage_sent(&st), 0);
+        ib_bounce_copied(&st, e);
+        ib_bounce_posted(&st, e);
+        ck_assert_int_eq(ib_bounce_sent(&st), 0);
     }
 }
 END_TEST
 
 START_TEST(more_parts_than_entries)
 {
-    ib_stage_init(&st, IB_STAGE_ALIGN * (IB_STAGE_ENTRIES + 1));
-    for (unsigned i = 0; i < IB_STAGE_ENTRIES; i++) {
-        ck_assert_ptr_nonnull(ib_stage_begin(&st, i, 0, 1));
+    ib_bounce_init(&st, IB_BOUNCE_ALIGN * (IB_BOUNCE_ENTRIES + 1));
+    for (unsigned i = 0; i < IB_BOUNCE_ENTRIES; i++) {
+        ck_assert_ptr_nonnull(ib_bounce_begin(&st, i, 0, 1));
     }
-    ck_assert_ptr_null(ib_stage_begin(&st, 99, 0, 1));
+    ck_assert_ptr_null(ib_bounce_begin(&st, 99, 0, 1));
 }
 END_TEST
 
@@ -100,26 +100,26 @@ END_TEST
  * incarnation is closed, copies that run are waited for. */
 START_TEST(an_incarnation_that_ends)
 {
-    struct ib_stage_entry *posted, *ready, *copying;
+    struct ib_bounce_entry *posted, *ready, *copying;
 
-    ib_stage_init(&st, RING);
-    posted = ib_stage_begin(&st, 1, 0, 100);
-    ready = ib_stage_begin(&st, 2, 0, 100);
-    copying = ib_stage_begin(&st, 3, 0, 100);
-    ib_stage_copied(&st, posted);
-    ib_stage_posted(&st, posted);
-    ib_stage_copied(&st, ready);
-    ib_stage_stop(&st);
-    ck_assert_ptr_null(ib_stage_next(&st));
-    ck_assert_ptr_null(ib_stage_begin(&st, 4, 0, 100));
-    ck_assert_ptr_eq(ib_stage_reading(&st), copying);
-    ib_stage_closed(&st);
-    ck_assert(!ib_stage_idle(&st)); /* the engine still writes */
-    ib_stage_copied(&st, copying);
-    ck_assert(ib_stage_idle(&st));
-    ck_assert_ptr_null(ib_stage_next(&st));
-    ib_stage_init(&st, RING);
-    ck_assert_ptr_nonnull(ib_stage_begin(&st, 5, 0, 100));
+    ib_bounce_init(&st, RING);
+    posted = ib_bounce_begin(&st, 1, 0, 100);
+    ready = ib_bounce_begin(&st, 2, 0, 100);
+    copying = ib_bounce_begin(&st, 3, 0, 100);
+    ib_bounce_copied(&st, posted);
+    ib_bounce_posted(&st, posted);
+    ib_bounce_copied(&st, ready);
+    ib_bounce_stop(&st);
+    ck_assert_ptr_null(ib_bounce_next(&st));
+    ck_assert_ptr_null(ib_bounce_begin(&st, 4, 0, 100));
+    ck_assert_ptr_eq(ib_bounce_reading(&st), copying);
+    ib_bounce_closed(&st);
+    ck_assert(!ib_bounce_idle(&st)); /* the engine still writes */
+    ib_bounce_copied(&st, copying);
+    ck_assert(ib_bounce_idle(&st));
+    ck_assert_ptr_null(ib_bounce_next(&st));
+    ib_bounce_init(&st, RING);
+    ck_assert_ptr_nonnull(ib_bounce_begin(&st, 5, 0, 100));
 }
 END_TEST
 
@@ -134,11 +134,11 @@ static uint32_t dice(uint32_t below)
 
 /* Plain: who uses which bytes. */
 static struct use {
-    struct ib_stage_entry *e;
+    struct ib_bounce_entry *e;
     uint64_t seq;
     uint32_t off, len;
     int reads, ready, posted, over;
-} use[IB_STAGE_ENTRIES];
+} use[IB_BOUNCE_ENTRIES];
 static unsigned uses;
 
 static void uses_drop(void)
@@ -151,14 +151,14 @@ static void uses_drop(void)
 static void take(uint64_t seq)
 {
     uint32_t len = 1 + dice(dice(4) ? 600 : RING);
-    struct ib_stage_entry *e = ib_stage_begin(&st, seq, dice(16), len);
+    struct ib_bounce_entry *e = ib_bounce_begin(&st, seq, dice(16), len);
 
     if (e == NULL) {
         /* it would have fitted an empty ring: somebody is in it, or the incarnation is over */
         ck_assert(uses > 0 || st.stopped);
         return;
     }
-    ck_assert_uint_lt(uses, IB_STAGE_ENTRIES);
+    ck_assert_uint_lt(uses, IB_BOUNCE_ENTRIES);
     ck_assert_uint_le((uint64_t)e->off + len, RING);
     for (unsigned i = 0; i < uses; i++) {
         ck_assert_msg(e->off + len <= use[i].off || use[i].off + use[i].len <= e->off,
@@ -170,7 +170,7 @@ static void take(uint64_t seq)
 
 static void post(void)
 {
-    struct ib_stage_entry *e = ib_stage_next(&st);
+    struct ib_bounce_entry *e = ib_bounce_next(&st);
     unsigned i = 0;
 
     while (i < uses && (use[i].posted || use[i].over)) {
@@ -179,7 +179,7 @@ static void post(void)
     ck_assert((e != NULL) == (i < uses && use[i].ready && !st.stopped));
     if (e) {
         ck_assert_ptr_eq(e, use[i].e);
-        ib_stage_posted(&st, e);
+        ib_bounce_posted(&st, e);
         use[i].posted = 1;
     }
 }
@@ -191,7 +191,7 @@ static void copied(void)
     if (uses == 0 || !use[i].reads) {
         return;
     }
-    ib_stage_copied(&st, use[i].e);
+    ib_bounce_copied(&st, use[i].e);
     use[i].reads = 0;
     use[i].ready = 1;
 }
@@ -203,7 +203,7 @@ static void sent(void)
     while (i < uses && !(use[i].posted && !use[i].over)) {
         i++;
     }
-    ck_assert_int_eq(ib_stage_sent(&st), i < uses ? 0 : -1);
+    ck_assert_int_eq(ib_bounce_sent(&st), i < uses ? 0 : -1);
     if (i < uses) {
         use[i].over = 1;
     }
@@ -212,9 +212,9 @@ static void sent(void)
 static void ends(int closed)
 {
     if (closed) {
-        ib_stage_closed(&st);
+        ib_bounce_closed(&st);
     } else {
-        ib_stage_stop(&st);
+        ib_bounce_stop(&st);
     }
     for (unsigned i = 0; i < uses; i++) {
         use[i].over |= closed || !use[i].posted;
@@ -223,7 +223,7 @@ static void ends(int closed)
 
 static void compare(void)
 {
-    const struct ib_stage_entry *oldest = NULL; /* whose copy runs */
+    const struct ib_bounce_entry *oldest = NULL; /* whose copy runs */
 
     uses_drop();
     for (unsigned i = 0; i < uses; i++) {
@@ -231,14 +231,14 @@ static void compare(void)
         ck_assert_uint_eq(use[i].e->seq, use[i].seq);
         ck_assert_uint_eq(use[i].e->off, use[i].off);
     }
-    ck_assert_ptr_eq(ib_stage_reading(&st), oldest);
-    ck_assert_int_eq(ib_stage_idle(&st), uses == 0);
+    ck_assert_ptr_eq(ib_bounce_reading(&st), oldest);
+    ck_assert_int_eq(ib_bounce_idle(&st), uses == 0);
 }
 
 START_TEST(random_incarnations)
 {
     seed = (uint64_t)_i;
-    ib_stage_init(&st, RING);
+    ib_bounce_init(&st, RING);
     st.first = st.post = st.last = (uint32_t)-20; /* the numbers wrap */
     uses = 0;
     for (unsigned n = 0; n < 20000; n++) {
@@ -256,10 +256,10 @@ START_TEST(random_incarnations)
             ends((int)dice(2));
         }
         compare();
-        if (st.stopped && ib_stage_idle(&st)) {
+        if (st.stopped && ib_bounce_idle(&st)) {
             uint32_t at = st.last;
 
-            ib_stage_init(&st, RING);
+            ib_bounce_init(&st, RING);
             st.first = st.post = st.last = at;
         }
     }

@@ -11,7 +11,7 @@
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_probation.h"
-#include "probe/health/r2_way_told.h"
+#include "probe/health/r2_way_notified.h"
 #include "r2_failback.h"
 
 #define WAYS_NS   R2_MS(100)
@@ -153,8 +153,8 @@ static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t n
 }
 
 /* Processes of this host that have no connection to who said it. */
-static void on_way_told(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2_report_from from,
-                        const char *who)
+static void on_way_notified(struct r2_pair *pair, unsigned way, uint64_t ns,
+                            enum r2_report_from from, const char *who)
 {
     if (from == R2_REPORT_PEER) {
         on_way(pair, way, 0, ns);
@@ -164,7 +164,7 @@ static void on_way_told(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2
 const struct r2_subscriber r2_host_share_subscriber = {.on_nic = on_nic,
                                                        .on_pair = on_pair,
                                                        .on_way = on_way,
-                                                       .on_way_told = on_way_told,
+                                                       .on_way_notified = on_way_notified,
                                                        .on_report = on_report};
 
 /* --- hearing --- */
@@ -234,7 +234,8 @@ static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
         inst->ports.poll_at = 0; /* our own check decides */
         break;
     case R2_HOST_REGISTRY_WAY:
-        r2_way_told_heard(inst, nic, e->gid, (uint32_t)e->data[0], r2_elapsed(now, e->when), who);
+        r2_way_notified_heard(inst, nic, e->gid, (uint32_t)e->data[0], r2_elapsed(now, e->when),
+                              who);
         break;
     default:
         hear_pairs(inst, nic, e, now, who);
@@ -259,8 +260,8 @@ static void hear_lately(struct r2_inst *inst)
 
             if (e[k].kind == R2_HOST_REGISTRY_WAY && nic >= 0 &&
                 r2_elapsed(now, e[k].when) < PROBE_WAY_AVOID_NS) {
-                r2_way_told_heard(inst, nic, e[k].gid, (uint32_t)e[k].data[0],
-                                  r2_elapsed(now, e[k].when), "one before");
+                r2_way_notified_heard(inst, nic, e[k].gid, (uint32_t)e[k].data[0],
+                                      r2_elapsed(now, e[k].when), "one before");
             }
         }
     }

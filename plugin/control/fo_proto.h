@@ -268,7 +268,7 @@ struct fo_load {           /* of all processes of the host together */
 struct fo_hang { /* 118 bytes. Who does not know it passes it over, and never sends one */
     uint8_t flags;
     uint32_t rank, pid; /* of who sends it; PROBE_HANG_RANK_NONE: not known */
-    struct probe_hang_word word;
+    struct probe_hang_report report;
 };
 
 struct fo_way {            /* Who does not know it passes it over, and never sends one */

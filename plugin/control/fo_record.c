@@ -196,13 +196,22 @@ static const struct fo_field rates_fields[] = {F(fo_rates, dst),
                                                COLUMN(FO_UINT, fo_rates, reach)};
 
 /* 118 bytes. */
-static const struct fo_field hang_fields[] = {
-    F(fo_hang, flags),          F(fo_hang, rank),          F(fo_hang, pid),
-    F(fo_hang, word.kind),      F(fo_hang, word.hops),     F(fo_hang, word.waiting),
-    F(fo_hang, word.age_ms),    F(fo_hang, word.since_ms), F(fo_hang, word.root.id),
-    F(fo_hang, word.root.rank), F(fo_hang, word.root.pid), TEXT(fo_hang, word.root.host),
-    TEXT(fo_hang, word.nic),    F(fo_hang, word.low),      F(fo_hang, word.low_age_ms),
-    F(fo_hang, word.stood_ms)};
+static const struct fo_field hang_fields[] = {F(fo_hang, flags),
+                                              F(fo_hang, rank),
+                                              F(fo_hang, pid),
+                                              F(fo_hang, report.kind),
+                                              F(fo_hang, report.hops),
+                                              F(fo_hang, report.waiting),
+                                              F(fo_hang, report.age_ms),
+                                              F(fo_hang, report.since_ms),
+                                              F(fo_hang, report.root.id),
+                                              F(fo_hang, report.root.rank),
+                                              F(fo_hang, report.root.pid),
+                                              TEXT(fo_hang, report.root.host),
+                                              TEXT(fo_hang, report.nic),
+                                              F(fo_hang, report.low),
+                                              F(fo_hang, report.low_age_ms),
+                                              F(fo_hang, report.stood_ms)};
 
 static const struct fo_field way_fields[] = {F(fo_way, nic), F(fo_way, peer_nic), F(fo_way, way),
                                              F(fo_way, age_ms)};
@@ -326,7 +335,7 @@ static int rates_valid(const union fo_body *b)
 
 static int hang_valid(const union fo_body *b)
 {
-    return probe_hang_word_is_valid(&b->hang.word);
+    return probe_hang_report_is_valid(&b->hang.report);
 }
 
 static int way_valid(const union fo_body *b)

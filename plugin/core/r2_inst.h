@@ -448,7 +448,7 @@ struct r2_inst {
         uint64_t job_ns[IB_MAX_NICS]; /* of the latest job of a pair on probation */
         uint32_t inc;                 /* of the probe queue pair made last; 0: none was */
         unsigned connections;         /* that this end has chosen ways for; r2_ways.h */
-        struct r2_way_heard heard[R2_WAYS_HEARD]; /* r2_way_told.c */
+        struct r2_way_heard heard[R2_WAYS_HEARD]; /* r2_way_notified.c */
     } probing;                                    /* r2_pair.c, r2_probation.c */
     struct {
         struct ib_inband_pool pool[IB_MAX_NICS]; /* the worker's until its bit is set in tried */

@@ -70,8 +70,8 @@ struct r2_subscriber {
      * answers: the NICs are well (probe/health/r2_ways.h). No gate held. */
     void (*on_way)(struct r2_pair *pair, unsigned way, unsigned good, uint64_t ns);
     /* Another process, @who, has found that out, and it was not known here. No gate held. */
-    void (*on_way_told)(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2_report_from from,
-                        const char *who);
+    void (*on_way_notified)(struct r2_pair *pair, unsigned way, uint64_t ns,
+                            enum r2_report_from from, const char *who);
     /* A peer's NICs take what is sent, and its process answers nothing. Gate held of a connection
      * to it. */
     void (*on_peer_silent)(struct r2_inst *inst, struct r2_peer *peer);

@@ -194,7 +194,7 @@ uint64_t fo_no_progress_since(const struct fo_conn *fc)
  * messages wait and none does before it is lost, the time without a path goes on, or a path that
  * only looks well would keep the connection from ever giving up.
  */
-static void bear(struct fo_conn *fc)
+static void path_restored(struct fo_conn *fc)
 {
     if (fc->nopath_since) {
         fc->no_progress.since = waits(fc) ? fc->nopath_since : 0;
@@ -206,7 +206,7 @@ static void bear(struct fo_conn *fc)
 void fo_path_up(struct fo_conn *fc, int p)
 {
     if (fo_move(fc, p, FO_UP, "set up")) {
-        bear(fc);
+        path_restored(fc);
         replan(fc, -1);
     }
 }

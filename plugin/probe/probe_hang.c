@@ -86,14 +86,14 @@ static uint32_t later(uint32_t ms, uint64_t ns)
 }
 
 /* @w as it is @ns after it was said. */
-static void age(struct probe_hang_word *w, uint64_t ns)
+static void age(struct probe_hang_report *w, uint64_t ns)
 {
     w->age_ms = later(w->age_ms, ns);
     w->low_age_ms = later(w->low_age_ms, ns);
     w->stood_ms = later(w->stood_ms, ns);
 }
 
-int probe_hang_word_is_valid(const struct probe_hang_word *w)
+int probe_hang_report_is_valid(const struct probe_hang_report *w)
 {
     return w->kind < PROBE_HANG_KINDS && w->hops <= PROBE_HANG_HOPS_MAX &&
            w->age_ms <= PROBE_HANG_AGE_MAX && w->low_age_ms <= PROBE_HANG_AGE_MAX &&
@@ -216,44 +216,44 @@ static void waits_end(struct probe_hang *h)
 
 /* --- what lies at the end --- */
 
-static struct probe_hang_word about_self(const struct probe_hang *h, enum probe_hang_kind kind,
-                                         uint64_t since)
+static struct probe_hang_report about_self(const struct probe_hang *h, enum probe_hang_kind kind,
+                                           uint64_t since)
 {
-    return (struct probe_hang_word){.kind = (uint8_t)kind,
-                                    .root = h->self,
-                                    .since_ms = ms_of(elapsed(h->now, since)),
-                                    .waiting = (uint16_t)askers(h)};
+    return (struct probe_hang_report){.kind = (uint8_t)kind,
+                                      .root = h->self,
+                                      .since_ms = ms_of(elapsed(h->now, since)),
+                                      .waiting = (uint16_t)askers(h)};
 }
 
-static struct probe_hang_word about_peer(const struct probe_hang *h,
-                                         const struct probe_hang_peer *p, enum probe_hang_kind kind)
+static struct probe_hang_report
+about_peer(const struct probe_hang *h, const struct probe_hang_peer *p, enum probe_hang_kind kind)
 {
     uint64_t since = p->since > p->heard_at ? p->since : p->heard_at;
 
-    return (struct probe_hang_word){.kind = (uint8_t)kind,
-                                    .root = p->who,
-                                    .hops = 1,
-                                    .since_ms = ms_of(elapsed(h->now, since)),
-                                    .waiting = (uint16_t)(1 + askers(h))};
+    return (struct probe_hang_report){.kind = (uint8_t)kind,
+                                      .root = p->who,
+                                      .hops = 1,
+                                      .since_ms = ms_of(elapsed(h->now, since)),
+                                      .waiting = (uint16_t)(1 + askers(h))};
 }
 
 /* The latest word of a process that is waited for, as of now. 0: none that counts. */
 static bool word_of(const struct probe_hang *h, const struct probe_hang_peer *p,
-                    struct probe_hang_word *w)
+                    struct probe_hang_report *w)
 {
     if (p->word_at == 0) {
         return false;
     }
-    *w = p->word;
+    *w = p->report;
     age(w, elapsed(h->now, p->word_at));
     return w->age_ms <= ms_of(fresh_for(h));
 }
 
 /* What is found over the wait for @p. NONE: nothing yet. */
-static struct probe_hang_word found_over(const struct probe_hang *h,
-                                         const struct probe_hang_peer *p)
+static struct probe_hang_report found_over(const struct probe_hang *h,
+                                           const struct probe_hang_peer *p)
 {
-    struct probe_hang_word w;
+    struct probe_hang_report w;
 
     if (!p->knows) {
         return about_peer(h, p, PROBE_HANG_DEAF);
@@ -263,14 +263,14 @@ static struct probe_hang_word found_over(const struct probe_hang *h,
     }
     if (!word_of(h, p, &w) || w.kind == PROBE_HANG_NONE || w.root.id == h->self.id ||
         w.hops >= PROBE_HANG_HOPS_MAX) {
-        return (struct probe_hang_word){.kind = PROBE_HANG_NONE};
+        return (struct probe_hang_report){.kind = PROBE_HANG_NONE};
     }
     w.hops++;
     return w;
 }
 
 /* Whether @a is to be said rather than @b. */
-static bool is_better(const struct probe_hang_word *a, const struct probe_hang_word *b)
+static bool is_better(const struct probe_hang_report *a, const struct probe_hang_report *b)
 {
     if (a->kind != PROBE_HANG_NONE && b->kind != PROBE_HANG_NONE && a->root.id == b->root.id) {
         return a->age_ms < b->age_ms; /* of one process the later word counts */
@@ -285,16 +285,16 @@ static bool is_better(const struct probe_hang_word *a, const struct probe_hang_w
  * No wait ends anywhere: the smallest id behind them, this process included. What comes back to it
  * has gone round in a circle. *loop: members; 0: none. *open: some wait has no word yet.
  */
-static struct probe_hang_word circling(const struct probe_hang *h, unsigned *loop, bool *open)
+static struct probe_hang_report circling(const struct probe_hang *h, unsigned *loop, bool *open)
 {
-    struct probe_hang_word best = {
+    struct probe_hang_report best = {
         .kind = PROBE_HANG_NONE, .low = h->self.id, .stood_ms = UINT32_MAX};
 
     *loop = 0;
     *open = false;
     for (int i = 0; i < PROBE_HANG_PEERS; i++) {
         const struct probe_hang_peer *p = &h->peer[i];
-        struct probe_hang_word w;
+        struct probe_hang_report w;
         uint32_t stood;
 
         if (!is_counted(h, p)) {
@@ -319,11 +319,11 @@ static struct probe_hang_word circling(const struct probe_hang *h, unsigned *loo
         if (w.low == h->self.id) {
             *loop = w.hops;
         } else if (w.low < best.low) {
-            best = (struct probe_hang_word){.kind = PROBE_HANG_NONE,
-                                            .low = w.low,
-                                            .low_age_ms = w.low_age_ms,
-                                            .stood_ms = w.stood_ms,
-                                            .hops = w.hops};
+            best = (struct probe_hang_report){.kind = PROBE_HANG_NONE,
+                                              .low = w.low,
+                                              .low_age_ms = w.low_age_ms,
+                                              .stood_ms = w.stood_ms,
+                                              .hops = w.hops};
         }
     }
     return best;
@@ -331,11 +331,11 @@ static struct probe_hang_word circling(const struct probe_hang *h, unsigned *loo
 
 /* All waits of some processes lead to each other. Said only when it has stood for long: that
  * somebody behind them is silent takes its time to be found, and to come here. */
-static struct probe_hang_word circle(struct probe_hang *h)
+static struct probe_hang_report circle(struct probe_hang *h)
 {
     unsigned loop;
     bool open;
-    struct probe_hang_word w = circling(h, &loop, &open);
+    struct probe_hang_report w = circling(h, &loop, &open);
 
     if (loop == 0 || open || w.low != h->self.id) { /* or the smaller one says it */
         h->loop_since = 0;
@@ -364,11 +364,11 @@ static bool is_path_silent(struct probe_hang *h)
 
 static void conclude(struct probe_hang *h)
 {
-    struct probe_hang_word w = {.kind = PROBE_HANG_NONE};
+    struct probe_hang_report w = {.kind = PROBE_HANG_NONE};
     bool waits = false;
 
     for (int i = 0; i < PROBE_HANG_PEERS; i++) {
-        struct probe_hang_word f;
+        struct probe_hang_report f;
 
         if (!is_counted(h, &h->peer[i])) {
             continue;
@@ -402,7 +402,8 @@ static void conclude(struct probe_hang *h)
     h->own_at = h->now;
 }
 
-void probe_hang_word_get(const struct probe_hang *h, uint64_t clock, struct probe_hang_word *out)
+void probe_hang_report_get(const struct probe_hang *h, uint64_t clock,
+                           struct probe_hang_report *out)
 {
     *out = h->own;
     if (out->kind == PROBE_HANG_NONE || out->root.id != h->self.id) {
@@ -417,8 +418,8 @@ void probe_hang_word_get(const struct probe_hang *h, uint64_t clock, struct prob
 
 /* --- words --- */
 
-int probe_hang_on_word(struct probe_hang *h, uint64_t clock, const void *peer, unsigned flags,
-                       const struct probe_hang_word *w)
+int probe_hang_on_report(struct probe_hang *h, uint64_t clock, const void *peer, unsigned flags,
+                         const struct probe_hang_report *w)
 {
     struct probe_hang_peer *p;
 
@@ -436,9 +437,9 @@ int probe_hang_on_word(struct probe_hang *h, uint64_t clock, const void *peer, u
     if (p->waits) {
         p->asks = 0;
         p->heard_at = clock;
-        p->word = *w;
+        p->report = *w;
         p->word_at = clock;
-        age(&p->word, TRANSIT);
+        age(&p->report, TRANSIT);
     }
     return 0;
 }
@@ -478,7 +479,7 @@ static bool is_asked(const struct probe_hang *h)
 /* When what we say was said by who it is about, or found that out. */
 static uint64_t origin(const struct probe_hang *h)
 {
-    const struct probe_hang_word *w = &h->own;
+    const struct probe_hang_report *w = &h->own;
 
     return elapsed(h->own_at, NS_PER_MS * (w->kind == PROBE_HANG_NONE ? w->low_age_ms : w->age_ms));
 }

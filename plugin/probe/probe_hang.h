@@ -2,7 +2,7 @@
  * Who holds a job up (docs/diagnosis.md, "Who holds the job up"). Pure: facts and reports of other
  * processes in, messages to send and a verdict out; no clock, no malloc; the owner's thread only.
  *
- * A process that waits for another one requests its report (struct probe_hang_word): what lies at
+ * A process that waits for another one requests its report (struct probe_hang_report): what lies at
  * the end of its own waits, as far as it knows. So a report travels from the process that holds the
  * job up to all that wait for it, one edge at a time, and each process needs only the latest report
  * of those it waits for.
@@ -45,7 +45,7 @@ struct probe_hang_who {
     char host[PROBE_HANG_HOST];
 };
 
-struct probe_hang_word {
+struct probe_hang_report {
     uint8_t kind;      /* enum probe_hang_kind */
     uint16_t hops;     /* from the sender to root; of NONE: to low */
     uint16_t waiting;  /* processes that wait for root, as far as is known where it was found; of
@@ -61,7 +61,7 @@ struct probe_hang_word {
     uint32_t low_age_ms, stood_ms;
 };
 /* Of another process: whether every number is in range. Texts are to end within their size. */
-int probe_hang_word_is_valid(const struct probe_hang_word *w);
+int probe_hang_report_is_valid(const struct probe_hang_report *w);
 
 #define PROBE_HANG_ASK 1 /* the sender waits for the process addressed: to be answered */
 #define PROBE_HANG_LONG                                                                            \
@@ -83,7 +83,7 @@ struct probe_hang_peer {
     uint64_t told_origin;
     uint64_t word_at; /* 0: none */
     struct probe_hang_who who;
-    struct probe_hang_word word;
+    struct probe_hang_report report;
 };
 
 struct probe_hang {
@@ -97,11 +97,11 @@ struct probe_hang {
     uint8_t young; /* some wait is shorter than counts */
     uint8_t dirty; /* a report has come */
     uint64_t next_at;
-    struct probe_hang_word own; /* as of own_at */
+    struct probe_hang_report own; /* as of own_at */
     uint64_t own_at, same_since, loop_since;
     uint32_t version;               /* of own: another kind or root */
     uint8_t is_long, is_sure, said; /* to be kept; to be logged; it was */
-    struct probe_hang_word what;    /* that was logged */
+    struct probe_hang_report what;  /* that was logged */
     uint64_t said_at;
     unsigned turn; /* where the budget ended */
     struct probe_hang_peer peer[PROBE_HANG_PEERS];
@@ -143,7 +143,7 @@ enum probe_hang_change {
 /*
  * Ends the round of facts (@facts 1), or goes on with those of the last one (0) where
  * probe_hang_is_due(). Writes at most PROBE_HANG_BUDGET messages, each to be sent with
- * probe_hang_word_get(), and their number to *n.
+ * probe_hang_report_get(), and their number to *n.
  */
 enum probe_hang_change probe_hang_step(struct probe_hang *h, uint64_t clock, int facts,
                                        struct probe_hang_send out[PROBE_HANG_BUDGET], int *n);
@@ -154,10 +154,11 @@ int probe_hang_is_due(const struct probe_hang *h, uint64_t clock);
 
 /* @peer has sent @w, which is valid. 1: it is to be answered at once, since there is no room to
  * keep it in mind; else the next step does. */
-int probe_hang_on_word(struct probe_hang *h, uint64_t clock, const void *peer, unsigned flags,
-                       const struct probe_hang_word *w);
+int probe_hang_on_report(struct probe_hang *h, uint64_t clock, const void *peer, unsigned flags,
+                         const struct probe_hang_report *w);
 /* The report of this process as it is now. */
-void probe_hang_word_get(const struct probe_hang *h, uint64_t clock, struct probe_hang_word *out);
+void probe_hang_report_get(const struct probe_hang *h, uint64_t clock,
+                           struct probe_hang_report *out);
 /* @peer is going. */
 void probe_hang_leave(struct probe_hang *h, const void *peer);
 

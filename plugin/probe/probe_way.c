@@ -62,8 +62,8 @@ bool probe_ways_is_silent(const struct probe_ways *w, unsigned way)
     return is_way(way) && w->way[way - 1].silent;
 }
 
-bool probe_ways_on_told(struct probe_ways *w, unsigned way, uint64_t since, uint64_t answered,
-                        uint64_t now)
+bool probe_ways_on_notified(struct probe_ways *w, unsigned way, uint64_t since, uint64_t answered,
+                            uint64_t now)
 {
     if (!is_way(way) || answered > since || probe_ways_is_silent(w, way)) {
         return false;

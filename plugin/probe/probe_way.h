@@ -45,8 +45,8 @@ bool probe_ways_is_silent(const struct probe_ways *w, unsigned way);
  * posted later than that, at @answered (0: none), counts more. Returns whether it was not known
  * here; then it is avoided as one that was found here is.
  */
-bool probe_ways_on_told(struct probe_ways *w, unsigned way, uint64_t since, uint64_t answered,
-                        uint64_t now);
+bool probe_ways_on_notified(struct probe_ways *w, unsigned way, uint64_t since, uint64_t answered,
+                            uint64_t now);
 /*
  * Whether a path that takes a way which is silent since @since is to leave it: something of
  * it moved last at @went_at (0: nothing has), which may be seen @late afterwards. One that goes on

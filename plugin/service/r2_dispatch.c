@@ -17,7 +17,7 @@
 #include "probe/health/r2_load.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_watch.h"
-#include "probe/health/r2_way_told.h"
+#include "probe/health/r2_way_notified.h"
 #include "r2_close.h"
 #include "r2_peer.h"
 #include "r2_reconnect.h"
@@ -258,7 +258,7 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
         } else if (type == FO_MSG_HANG) {
             r2_hang_on_record(inst, peer, &b.hang);
         } else if (type == FO_MSG_WAY) {
-            r2_way_told_on_record(inst, peer, &b.way);
+            r2_way_notified_on_record(inst, peer, &b.way);
         } else {
             to_comm(inst, peer, type, &b, now);
         }

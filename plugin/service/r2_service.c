@@ -38,7 +38,7 @@
 #include "probe/health/r2_port_monitor.h"
 #include "probe/health/r2_probation.h"
 #include "probe/health/r2_watch.h"
-#include "probe/health/r2_way_told.h"
+#include "probe/health/r2_way_notified.h"
 #include "r2_close.h"
 #include "r2_conn.h"
 #include "r2_dispatch.h"
@@ -241,11 +241,11 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 
 /* Who hears of facts (r2_notify.h), from the bottom of the folders to the top. */
 static const struct r2_subscriber *const subscribers[] = {
-    &r2_way_told_subscriber, &r2_locate_subscriber,
-    &r2_gossip_subscriber,   &r2_way_subscriber,
-    &r2_hang_subscriber,     &r2_slow_subscriber,
-    &r2_report_subscriber,   &r2_host_share_subscriber,
-    &r2_drain_subscriber,    NULL};
+    &r2_way_notified_subscriber, &r2_locate_subscriber,
+    &r2_gossip_subscriber,       &r2_way_subscriber,
+    &r2_hang_subscriber,         &r2_slow_subscriber,
+    &r2_report_subscriber,       &r2_host_share_subscriber,
+    &r2_drain_subscriber,        NULL};
 
 /* The peer is held over the message, as over one of the channel's. */
 static void deliver(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len)

@@ -512,6 +512,6 @@ static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
 
 const struct r2_subscriber r2_report_subscriber = {.on_nic = on_nic,
                                                    .on_report = r2_report_gossip,
-                                                   .on_way_told = r2_report_way,
+                                                   .on_way_notified = r2_report_way,
                                                    .on_cause = on_cause,
                                                    .on_stall = r2_report_stall};

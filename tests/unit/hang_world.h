@@ -25,7 +25,7 @@ struct msg {
     uint64_t at;
     uint16_t from, to;
     uint8_t flags;
-    struct probe_hang_word w;
+    struct probe_hang_report w;
 };
 
 struct proc {
@@ -35,7 +35,7 @@ struct proc {
     uint64_t moved_at, contacts[PROCS];
     int says, clears, sent;
     uint64_t said_at;
-    struct probe_hang_word said;
+    struct probe_hang_report said;
 };
 
 static struct world {
@@ -128,8 +128,8 @@ static inline void post(int from, int to, uint8_t flags)
     m = &g.bag[g.nbag++];
     *m = (struct msg){.from = (uint16_t)from, .to = (uint16_t)to, .flags = flags};
     m->at = g.now + MS + (g.jitter_ms ? draw((unsigned)g.jitter_ms) * MS : 0);
-    probe_hang_word_get(&g.p[from].h, g.now, &m->w);
-    REQUIRE(probe_hang_word_is_valid(&m->w), "a word of our own is refused");
+    probe_hang_report_get(&g.p[from].h, g.now, &m->w);
+    REQUIRE(probe_hang_report_is_valid(&m->w), "a word of our own is refused");
 }
 
 static inline int runs(int i)
@@ -150,7 +150,7 @@ static inline void deliver(void)
         }
         g.p[m.to].contacts[m.from]++;
         if (g.p[m.to].how < DEAF &&
-            probe_hang_on_word(&g.p[m.to].h, g.now, &g.p[m.from], m.flags, &m.w)) {
+            probe_hang_on_report(&g.p[m.to].h, g.now, &g.p[m.from], m.flags, &m.w)) {
             g.refused++;
         }
     }

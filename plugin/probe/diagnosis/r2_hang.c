@@ -243,7 +243,7 @@ static void print_rank(char *out, size_t room, uint32_t rank)
     }
 }
 
-static void print_evidence(char *out, size_t room, const struct probe_hang_word *w, uint64_t ns)
+static void print_evidence(char *out, size_t room, const struct probe_hang_report *w, uint64_t ns)
 {
     char who[24];
     const char *said = probe_hang_kind_name((enum probe_hang_kind)w->kind);
@@ -262,7 +262,7 @@ static void print_evidence(char *out, size_t room, const struct probe_hang_word 
              w->waiting, w->hops);
 }
 
-static void print_how(char *out, size_t room, const struct probe_hang_word *w)
+static void print_how(char *out, size_t room, const struct probe_hang_report *w)
 {
     char rank[24] = "";
 
@@ -275,7 +275,7 @@ static void print_how(char *out, size_t room, const struct probe_hang_word *w)
 }
 
 /* The part has a code of its own, or people have just been told of another hang. */
-static bool is_known(struct r2_inst *inst, const struct probe_hang_word *w, uint64_t ns,
+static bool is_known(struct r2_inst *inst, const struct probe_hang_report *w, uint64_t ns,
                      uint64_t now)
 {
     enum probe_code code = (enum probe_code)r2_verdict_latest(inst, ns + CHANNEL_NS).code;
@@ -287,7 +287,7 @@ static bool is_known(struct r2_inst *inst, const struct probe_hang_word *w, uint
             r2_elapsed(now, inst->diagnosis.hang->warned_at) < WARN_NS);
 }
 
-static void say(struct r2_inst *inst, const struct probe_hang_word *w, uint64_t now)
+static void log_found(struct r2_inst *inst, const struct probe_hang_report *w, uint64_t now)
 {
     const struct probe_code_info *info = probe_code_info(PROBE_CODE_H01);
     uint64_t ns = R2_MS((uint64_t)w->since_ms + w->age_ms);
@@ -363,7 +363,7 @@ static void record_send(struct r2_inst *inst, struct r2_peer *peer, unsigned fla
     b.hang.rank = h->self.rank;
     b.hang.pid = h->self.pid;
     if (flags & FO_HANG_WORD) {
-        probe_hang_word_get(h, clock, &b.hang.word);
+        probe_hang_report_get(h, clock, &b.hang.report);
     }
     r2_peer_emit(inst, peer, FO_MSG_HANG, &b);
 }
@@ -407,7 +407,7 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
                     clock);
     }
     if (change == PROBE_HANG_SAY) {
-        say(inst, &h->what, now);
+        log_found(inst, &h->what, now);
     } else if (change == PROBE_HANG_CLEAR) {
         say_over(inst, now);
     }
@@ -433,7 +433,7 @@ void r2_hang_on_record(struct r2_inst *inst, struct r2_peer *peer, const struct 
         }
         return;
     }
-    if (probe_hang_on_word(&inst->diagnosis.hang->core, clock, peer, m->flags, &m->word)) {
+    if (probe_hang_on_report(&inst->diagnosis.hang->core, clock, peer, m->flags, &m->report)) {
         record_send(inst, peer, FO_HANG_WORD, clock);
     }
 }

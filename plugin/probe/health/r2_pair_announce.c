@@ -9,7 +9,7 @@
 #include "r2_pair.h"
 #include "r2_pair_int.h"
 #include "r2_probation.h"
-#include "r2_way_told.h"
+#include "r2_way_notified.h"
 
 #define SAY_MAX_NS R2_MS(10000)
 #define STILL_NS                                                                                   \
@@ -181,7 +181,7 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
         pair->far.alt.qpn = m->alt_qpn;
         pair->far.alt.psn = m->alt_psn;
         r2_ways_on_wish(pair, &(struct probe_way_wish){m->turn, {m->addr.way, m->alt_way}});
-        r2_way_told_join(pair);
+        r2_way_notified_join(pair);
         pair->carried.peer_qpn = m->inband_qpn;
         pair->carried.peer_psn = m->inband_psn;
         r2_pair_join(pair);

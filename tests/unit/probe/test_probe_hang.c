@@ -225,7 +225,7 @@ START_TEST(any_graph)
     run(30 * S);
     for (int i = 0; i < g.n; i++) {
         enum probe_hang_kind best = PROBE_HANG_CYCLE;
-        const struct probe_hang_word *w = &g.p[i].said;
+        const struct probe_hang_report *w = &g.p[i].said;
 
         if (!runs(i) || g.p[i].how == DEAF || !waits_for_any(i)) {
             continue;
@@ -353,12 +353,13 @@ END_TEST
 /* Our id comes back to us: a circle only if each wait on its way had begun when it set out. */
 START_TEST(waits_of_one_time)
 {
-    struct probe_hang_word w = {.low = id_of(0), .low_age_ms = 3000, .stood_ms = _i ? 3500 : 2500};
+    struct probe_hang_report w = {
+        .low = id_of(0), .low_age_ms = 3000, .stood_ms = _i ? 3500 : 2500};
 
     world(2, 1);
     waits(0, 1);
     run(6 * S);
-    probe_hang_on_word(&g.p[0].h, g.now, &g.p[1], 0, &w);
+    probe_hang_on_report(&g.p[0].h, g.now, &g.p[1], 0, &w);
     step(0);
     ck_assert_int_eq(g.p[0].h.loop_since != 0, _i);
 }
@@ -443,26 +444,26 @@ END_TEST
 
 START_TEST(words_are_checked)
 {
-    struct probe_hang_word w = {.kind = PROBE_HANG_IDLE, .root = who_of(0)}, bad;
+    struct probe_hang_report w = {.kind = PROBE_HANG_IDLE, .root = who_of(0)}, bad;
 
-    ck_assert(probe_hang_word_is_valid(&w));
+    ck_assert(probe_hang_report_is_valid(&w));
     bad = w;
     bad.kind = PROBE_HANG_KINDS;
-    ck_assert(!probe_hang_word_is_valid(&bad));
+    ck_assert(!probe_hang_report_is_valid(&bad));
     bad = w;
     bad.hops = PROBE_HANG_HOPS_MAX + 1;
-    ck_assert(!probe_hang_word_is_valid(&bad));
+    ck_assert(!probe_hang_report_is_valid(&bad));
     bad = w;
     bad.age_ms = PROBE_HANG_AGE_MAX + 1;
-    ck_assert(!probe_hang_word_is_valid(&bad));
+    ck_assert(!probe_hang_report_is_valid(&bad));
     bad = w;
     bad.low_age_ms = PROBE_HANG_AGE_MAX + 1;
-    ck_assert(!probe_hang_word_is_valid(&bad));
+    ck_assert(!probe_hang_report_is_valid(&bad));
     bad = w;
     bad.root.id = 0;
-    ck_assert(!probe_hang_word_is_valid(&bad));
+    ck_assert(!probe_hang_report_is_valid(&bad));
     bad.kind = PROBE_HANG_NONE;
-    ck_assert(probe_hang_word_is_valid(&bad));
+    ck_assert(probe_hang_report_is_valid(&bad));
 }
 END_TEST
 
@@ -472,18 +473,18 @@ START_TEST(hostile_words)
 {
     world(3, (uint64_t)_i);
     for (int k = 0; k < 2000; k++) {
-        struct probe_hang_word w = {.kind = (uint8_t)draw(PROBE_HANG_KINDS),
-                                    .hops = (uint16_t)draw(PROBE_HANG_HOPS_MAX + 1),
-                                    .waiting = (uint16_t)draw(65536),
-                                    .age_ms = draw(2) ? 0 : draw(PROBE_HANG_AGE_MAX + 1),
-                                    .since_ms = draw(2) ? UINT32_MAX : draw(1000),
-                                    .root = who_of((int)draw(3)),
-                                    .low = draw(2) ? id_of((int)draw(3)) : draw(5),
-                                    .low_age_ms = draw(PROBE_HANG_AGE_MAX + 1),
-                                    .stood_ms = draw(2) ? UINT32_MAX : 0};
+        struct probe_hang_report w = {.kind = (uint8_t)draw(PROBE_HANG_KINDS),
+                                      .hops = (uint16_t)draw(PROBE_HANG_HOPS_MAX + 1),
+                                      .waiting = (uint16_t)draw(65536),
+                                      .age_ms = draw(2) ? 0 : draw(PROBE_HANG_AGE_MAX + 1),
+                                      .since_ms = draw(2) ? UINT32_MAX : draw(1000),
+                                      .root = who_of((int)draw(3)),
+                                      .low = draw(2) ? id_of((int)draw(3)) : draw(5),
+                                      .low_age_ms = draw(PROBE_HANG_AGE_MAX + 1),
+                                      .stood_ms = draw(2) ? UINT32_MAX : 0};
 
-        ck_assert(probe_hang_word_is_valid(&w));
-        probe_hang_on_word(&g.p[0].h, g.now, &g.p[2], draw(4), &w);
+        ck_assert(probe_hang_report_is_valid(&w));
+        probe_hang_on_report(&g.p[0].h, g.now, &g.p[2], draw(4), &w);
         run(TICK);
     }
     ck_assert_int_eq(g.p[1].says + g.p[2].says, 0);

@@ -127,20 +127,21 @@ START_TEST(ways_that_others_have_lost)
 {
     struct probe_ways w = {0};
 
-    ck_assert(!probe_ways_on_told(&w, 0, 99 * S, 0, 100 * S));
-    ck_assert(!probe_ways_on_told(&w, IB_WAYS_MAX + 1, 99 * S, 0, 100 * S));
-    ck_assert(!probe_ways_on_told(&w, 3, 99 * S, 99 * S + 1, 100 * S)); /* it answers here */
+    ck_assert(!probe_ways_on_notified(&w, 0, 99 * S, 0, 100 * S));
+    ck_assert(!probe_ways_on_notified(&w, IB_WAYS_MAX + 1, 99 * S, 0, 100 * S));
+    ck_assert(!probe_ways_on_notified(&w, 3, 99 * S, 99 * S + 1, 100 * S)); /* it answers here */
     ck_assert(!probe_ways_avoids(&w, 3, 100 * S) && !probe_ways_is_silent(&w, 3));
-    ck_assert(probe_ways_on_told(&w, 3, 99 * S, 99 * S, 100 * S));
+    ck_assert(probe_ways_on_notified(&w, 3, 99 * S, 99 * S, 100 * S));
     ck_assert(probe_ways_is_silent(&w, 3) && probe_ways_avoids(&w, 3, 109 * S));
     ck_assert(!probe_ways_avoids(&w, 3, 110 * S));
-    ck_assert(!probe_ways_on_told(&w, 3, 99 * S, 0, 101 * S)); /* known */
-    ck_assert(!probe_ways_on_silent(&w, 3, false, 102 * S));   /* found here, too: not new */
+    ck_assert(!probe_ways_on_notified(&w, 3, 99 * S, 0, 101 * S)); /* known */
+    ck_assert(!probe_ways_on_silent(&w, 3, false, 102 * S));       /* found here, too: not new */
     probe_ways_on_answer(&w, 3);
-    ck_assert(probe_ways_on_told(&w, 3, 120 * S, 0, 121 * S));
+    ck_assert(probe_ways_on_notified(&w, 3, 120 * S, 0, 121 * S));
     ck_assert(probe_ways_on_silent(&w, 5, false, 130 * S) == false);
     ck_assert(probe_ways_on_silent(&w, 5, false, 131 * S));
-    ck_assert(!probe_ways_on_told(&w, 5, 131 * S, 0, 132 * S)); /* it has found that out itself */
+    ck_assert(
+        !probe_ways_on_notified(&w, 5, 131 * S, 0, 132 * S)); /* it has found that out itself */
     ck_assert(probe_way_is_left(0, 0, 0));
     ck_assert(probe_way_is_left(S, S + 30 * MS, 30 * MS));
     ck_assert(!probe_way_is_left(S, S + 31 * MS, 30 * MS));

@@ -379,9 +379,9 @@ START_TEST(words_of_a_liar)
     rig->hostile = 1;
     memset(&b, 0, sizeof(b));
     b.hang.flags = FO_HANG_WORD;
-    b.hang.word.kind = PROBE_HANG_STOPPED;
-    b.hang.word.root.id = 99;
-    snprintf(b.hang.word.root.host, sizeof(b.hang.word.root.host), "innocent");
+    b.hang.report.kind = PROBE_HANG_STOPPED;
+    b.hang.report.root.id = 99;
+    snprintf(b.hang.report.root.host, sizeof(b.hang.report.root.host), "innocent");
     for (int i = 0; i < 50; i++) {
         rig_inject(rig, 1, FO_MSG_HANG, &b);
         rig_run(rig, 200 * RIG_MS);
@@ -394,7 +394,7 @@ START_TEST(words_of_a_liar)
     rig_inject_bytes(rig, 1, msg, n);
     rig_run(rig, 10 * RIG_MS);
     ck_assert_uint_eq(rig->side[1].inst->refused.bad_messages, 1);
-    b.hang.word.hops = PROBE_HANG_HOPS_MAX + 1;
+    b.hang.report.hops = PROBE_HANG_HOPS_MAX + 1;
     ck_assert_uint_eq(fo_pack(FO_MSG_HANG, &b, msg, sizeof(msg)), 0);
     stop();
 }

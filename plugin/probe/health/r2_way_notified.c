@@ -1,4 +1,4 @@
-#include "r2_way_told.h"
+#include "r2_way_notified.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -84,7 +84,7 @@ static bool take(struct r2_pair *pair, uint32_t label, uint64_t since)
 
         answered = l->way == way && l->answered > answered ? l->answered : answered;
     }
-    if (!probe_ways_on_told(&pair->ways.known, way, since, answered, pair->inst->watch.clock)) {
+    if (!probe_ways_on_notified(&pair->ways.known, way, since, answered, pair->inst->watch.clock)) {
         return false;
     }
     leave(pair, way, since);
@@ -129,7 +129,7 @@ static void on_way(struct r2_pair *found, unsigned way, unsigned good, uint64_t 
     }
 }
 
-const struct r2_subscriber r2_way_told_subscriber = {.on_way = on_way};
+const struct r2_subscriber r2_way_notified_subscriber = {.on_way = on_way};
 
 /* --- hearing --- */
 
@@ -147,11 +147,11 @@ static void heard(struct r2_inst *inst, int nic, const uint8_t gid[16], uint32_t
         R2_INFO("news from %s: NIC %s - NIC %u of %s: way %u is silent", who,
                 inst->nics.nic[nic].name, pair->peer_nic, inst->oob->ops->peer_str(pair->peer->oob),
                 way);
-        R2_NOTIFY(inst, on_way_told, pair, way, ns, from, who);
+        R2_NOTIFY(inst, on_way_notified, pair, way, ns, from, who);
     }
 }
 
-void r2_way_told_on_record(struct r2_inst *inst, struct r2_peer *peer, const struct fo_way *m)
+void r2_way_notified_on_record(struct r2_inst *inst, struct r2_peer *peer, const struct fo_way *m)
 {
     const struct r2_pair *pair =
         m->peer_nic < inst->nics.count ? r2_pair_find(inst, peer, m->peer_nic, m->nic) : NULL;
@@ -165,13 +165,13 @@ void r2_way_told_on_record(struct r2_inst *inst, struct r2_peer *peer, const str
           R2_REPORT_PEER, peer->host[0] ? peer->host : inst->oob->ops->peer_str(peer->oob));
 }
 
-void r2_way_told_heard(struct r2_inst *inst, int nic, const uint8_t gid[16], uint32_t label,
-                       uint64_t ns, const char *who)
+void r2_way_notified_heard(struct r2_inst *inst, int nic, const uint8_t gid[16], uint32_t label,
+                           uint64_t ns, const char *who)
 {
     heard(inst, nic, gid, label, ns, R2_REPORT_HOST, who);
 }
 
-void r2_way_told_join(struct r2_pair *pair)
+void r2_way_notified_join(struct r2_pair *pair)
 {
     struct r2_inst *inst = pair->inst;
 

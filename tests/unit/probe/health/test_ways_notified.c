@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "plugin/admin/r2_host_share.h"
-#include "plugin/probe/health/r2_way_told.h"
+#include "plugin/probe/health/r2_way_notified.h"
 
 static struct {
     unsigned found, told;
@@ -24,8 +24,8 @@ static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t n
     said[end_of(pair->inst)].found++;
 }
 
-static void on_way_told(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2_report_from from,
-                        const char *who)
+static void on_way_notified(struct r2_pair *pair, unsigned way, uint64_t ns,
+                            enum r2_report_from from, const char *who)
 {
     int s = end_of(pair->inst);
 
@@ -36,7 +36,7 @@ static void on_way_told(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2
 
 static void listen(void)
 {
-    static const struct r2_subscriber test = {.on_way = on_way, .on_way_told = on_way_told};
+    static const struct r2_subscriber test = {.on_way = on_way, .on_way_notified = on_way_notified};
 
     memset(said, 0, sizeof(said));
     subscribe(&test);
@@ -56,8 +56,9 @@ static void hear(int s, unsigned way, uint64_t ns)
     ib_nic_addr_get(&inst->nics, 0, &here);
     ib_nic_addr_get(&rig->side[!s].inst->nics, 0, &there);
     rig_enter(&rig->side[s]);
-    r2_way_told_heard(inst, 0, there.gid, ib_way_label(inst->nics.ways, way, here.gid, there.gid),
-                      ns, "a neighbour");
+    r2_way_notified_heard(inst, 0, there.gid,
+                          ib_way_label(inst->nics.ways, way, here.gid, there.gid), ns,
+                          "a neighbour");
     rig_kick(&rig->side[s]);
 }
 
@@ -380,5 +381,5 @@ static void add(TCase *t)
 
 int main(void)
 {
-    return suite_run("ways_told", 60, NULL, teardown, add);
+    return suite_run("ways_notified", 60, NULL, teardown, add);
 }

@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/r2_log.h"
+
 #define CONFIRM                                                                                    \
     2u /* windows in a row that say the same, before it is suspected and before it is believed */
 #define PATIENCE                                                                                   \
@@ -126,9 +128,21 @@ static const struct balance_tempo *of_nic(const struct balance_slow_facts *f,
     return f->nic.rate > pair->rate ? &f->nic : pair;
 }
 
-static void enter(struct balance_slow *s, enum balance_slow_state state, uint16_t rest)
+/* Row: from. It is suspected before it is believed. */
+void balance_slow_move(struct balance_slow *s, enum balance_slow_state to, uint16_t rest)
 {
-    s->state = state;
+    static const unsigned char legal[BALANCE_SLOW_STATES][BALANCE_SLOW_STATES] = {
+        [BALANCE_SLOW_NO] = {[BALANCE_SLOW_SUSPECT] = 1},
+        [BALANCE_SLOW_SUSPECT] = {[BALANCE_SLOW_NO] = 1, [BALANCE_SLOW_YES] = 1},
+        [BALANCE_SLOW_YES] = {[BALANCE_SLOW_NO] = 1},
+    };
+
+    if (!legal[s->state][to]) {
+        R2_WARN("whether a NIC pair is slow cannot go from %s to %s", balance_slow_name(s->state),
+                balance_slow_name(to));
+        return;
+    }
+    s->state = to;
     s->rest = rest;
     s->good = s->bad = 0;
 }
@@ -155,7 +169,7 @@ static void window_no(struct balance_slow *s, const struct balance_slow_facts *f
         break;
     }
     if (s->bad >= CONFIRM) {
-        enter(s, BALANCE_SLOW_SUSPECT, 0);
+        balance_slow_move(s, BALANCE_SLOW_SUSPECT, 0);
     }
 }
 
@@ -166,14 +180,14 @@ static int window_suspect(struct balance_slow *s, const struct balance_slow_fact
 
     if (l == LOOKS_WELL || (l == LOOKS_SLOW && f->moved_known && shared(f, &o)) ||
         ++s->good > PATIENCE) {
-        enter(s, BALANCE_SLOW_NO, REST);
+        balance_slow_move(s, BALANCE_SLOW_NO, REST);
         return 0;
     }
     s->bad += l == LOOKS_SLOW;
     if (l != LOOKS_SLOW || s->bad < CONFIRM || !f->moved_known) {
         return 0;
     }
-    enter(s, BALANCE_SLOW_YES, 0);
+    balance_slow_move(s, BALANCE_SLOW_YES, 0);
     s->part = part_of(f->own.rate, o.rate);
     s->nic = part_of(of_nic(f, &f->own)->rate, o.rate);
     s->hold = s->hold ? s->hold : HOLD_LEAST;
@@ -191,7 +205,7 @@ static int window_yes(struct balance_slow *s, const struct balance_slow_facts *f
     }
     s->good = part_of(f->all.rate, o.rate) >= WELL ? s->good + 1 : 0;
     if (s->good >= s->hold) {
-        enter(s, BALANCE_SLOW_NO, REST);
+        balance_slow_move(s, BALANCE_SLOW_NO, REST);
         s->part = s->nic = 0;
         s->age = 0;
         s->hold = s->hold * 2u < HOLD_MOST ? (uint16_t)(s->hold * 2u) : HOLD_MOST;

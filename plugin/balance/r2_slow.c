@@ -372,6 +372,10 @@ static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now
         }
         request_load(pair);
     }
+    if (before != pair->pace->slow.state) {
+        R2_TRACE("whether NIC pair %u-%u is slow: %s -> %s", pair->nic, pair->peer_nic,
+                 balance_slow_name(before), balance_slow_name(pair->pace->slow.state));
+    }
     if ((before == BALANCE_SLOW_YES) != (pair->pace->slow.state == BALANCE_SLOW_YES)) {
         report(pair, &f);
     }

@@ -23,7 +23,6 @@
     64 /* of a NIC in memory of ours, which NICs that are tested at the same time have together */
 _Static_assert(IB_MAX_NICS *PLACE <= HOST_LEN, "each NIC has a place in memory of ours");
 
-enum result { UNKNOWN, UNTESTED, REACHES, REFUSES };
 enum way { BY_ADDRESS, BY_DMABUF, WAYS };
 
 /* Memory of ours on a GPU. */
@@ -31,10 +30,6 @@ struct ours {
     enum { OURS_UNKNOWN, OURS_READY, OURS_NONE } state; /* NONE: the user's is read */
     struct ib_copy_mem mem;
 };
-
-/* One after the other, since a queue pair that is connected to itself takes all it has to its end
- * where its other half refuses something. */
-enum step { NONE, ASK, WRITE, READ };
 
 /* A test: its objects, of which a NIC that has not answered may still have some. */
 struct test {
@@ -46,9 +41,9 @@ struct test {
     uint32_t rkey;
     uint64_t mark;
     int gpu, way;
-    int step;  /* that is out */
-    int again; /* one test has failed before */
-    int late;  /* it has not answered in time */
+    uint8_t step; /* enum r2_reach_step: that is out */
+    int again;    /* one test has failed before */
+    int late;     /* it has not answered in time */
 };
 
 /*
@@ -65,11 +60,55 @@ struct r2_reach {
     struct ours ours[GPUS_MAX];
     struct {
         pthread_mutex_t lock;
-        uint8_t result[GPUS_MAX + 1][WAYS]; /* enum result */
+        uint8_t result[GPUS_MAX + 1][WAYS]; /* enum r2_reach_result */
         uint8_t logged[GPUS_MAX + 1];
         struct test test;
     } nic[IB_MAX_NICS];
 };
+
+/* Row: from. What is known stays known: a NIC that comes back is another one. */
+void r2_reach_result_move(uint8_t *result, enum r2_reach_result to, const char *nic)
+{
+    static const char *const names[R2_REACH_RESULTS] = {"unknown", "untested", "reaches",
+                                                        "does not reach"};
+    static const unsigned char legal[R2_REACH_RESULTS][R2_REACH_RESULTS] = {
+        [R2_REACH_UNKNOWN] = {[R2_REACH_UNTESTED] = 1, [R2_REACH_YES] = 1, [R2_REACH_NO] = 1},
+    };
+
+    if (*result == to) {
+        return;
+    }
+    if (!legal[*result][to]) {
+        R2_WARN("NIC %s and memory of a GPU cannot go from %s to %s", nic, names[*result],
+                names[to]);
+        return;
+    }
+    R2_TRACE("NIC %s and memory of a GPU: %s -> %s", nic, names[*result], names[to]);
+    *result = (uint8_t)to;
+}
+
+/* Row: from. Without memory of ours nothing is written; any step may be the last one. */
+void r2_reach_step_move(uint8_t *step, enum r2_reach_step to, const char *nic)
+{
+    static const char *const names[R2_REACH_STEPS] = {"none", "asking", "writing", "reading"};
+    static const unsigned char legal[R2_REACH_STEPS][R2_REACH_STEPS] = {
+        [R2_REACH_IDLE] = {[R2_REACH_ASK] = 1},
+        [R2_REACH_ASK] = {[R2_REACH_IDLE] = 1, [R2_REACH_WRITE] = 1, [R2_REACH_READ] = 1},
+        [R2_REACH_WRITE] = {[R2_REACH_IDLE] = 1, [R2_REACH_READ] = 1},
+        [R2_REACH_READ] = {[R2_REACH_IDLE] = 1},
+    };
+
+    if (*step == to) {
+        return;
+    }
+    if (!legal[*step][to]) {
+        R2_WARN("the test of NIC %s and memory of a GPU cannot go from %s to %s", nic, names[*step],
+                names[to]);
+        return;
+    }
+    R2_TRACE("the test of NIC %s and memory of a GPU: %s -> %s", nic, names[*step], names[to]);
+    *step = (uint8_t)to;
+}
 
 struct r2_reach *r2_reach_create(struct r2_inst *inst, const struct ib_copy_ops *ops, void *arg,
                                  r2_copy_open_fn open)
@@ -143,6 +182,7 @@ static void test_end(struct r2_reach *r, int nic)
         ib_nic_is_gone(&r->inst->nics, nic)) {
         r2_pages_put(t->host, HOST_LEN);
     }
+    r2_reach_step_move(&t->step, R2_REACH_IDLE, r->inst->nics.nic[nic].name);
     memset(t, 0, sizeof(*t));
 }
 
@@ -190,45 +230,50 @@ static int loop_make(struct r2_reach *r, int nic, struct test *t)
 }
 
 /*
- * The next step. ASK needs no memory: a NIC that does not answer even that is no case of this. The
- * user's memory is read, never written: kernels may work on it.
+ * The next step. The first one needs no memory: a NIC that does not answer even that is no case of
+ * this. The user's memory is read, never written: kernels may work on it.
  */
-static int post(struct test *t, enum step step)
+static int post(struct r2_reach *r, int nic, enum r2_reach_step step)
 {
-    size_t len = step == ASK ? 0 : t->own_mr ? MARK : 1;
-    struct ibv_sge sge = {.addr = (uintptr_t)t->host + (step == READ ? BACK : 0),
+    struct test *t = &r->nic[nic].test;
+    size_t len = step == R2_REACH_ASK ? 0 : t->own_mr ? MARK : 1;
+    struct ibv_sge sge = {.addr = (uintptr_t)t->host + (step == R2_REACH_READ ? BACK : 0),
                           .length = (uint32_t)len,
                           .lkey = t->host_mr->lkey};
-    struct ibv_send_wr wr = {
-        .sg_list = &sge,
-        .num_sge = len > 0,
-        .opcode = step == READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
-        .send_flags = IBV_SEND_SIGNALED,
-        .wr.rdma = {.remote_addr = step == ASK ? 0 : t->addr, .rkey = step == ASK ? 0 : t->rkey}};
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = len > 0,
+                             .opcode = step == R2_REACH_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .wr.rdma = {.remote_addr = step == R2_REACH_ASK ? 0 : t->addr,
+                                         .rkey = step == R2_REACH_ASK ? 0 : t->rkey}};
     struct ibv_send_wr *bad;
 
-    t->step = step;
+    r2_reach_step_move(&t->step, step, r->inst->nics.nic[nic].name);
     return ib_verbs_err(ibv_post_send(t->qp.lane[0].qp, &wr, &bad));
 }
 
-/* What has come back. UNKNOWN: not all yet. @status: of the completion that refuses it. */
-static enum result poll_test(struct test *t, enum ibv_wc_status *status)
+/* What has come back. R2_REACH_UNKNOWN: not all yet. @status: of the completion that refuses it. */
+static enum r2_reach_result poll_test(struct r2_reach *r, int nic, enum ibv_wc_status *status)
 {
+    const struct test *t = &r->nic[nic].test;
     struct ibv_wc wc;
     int n = ibv_poll_cq(t->qp.cq, 1, &wc);
 
     if (n == 0) {
-        return UNKNOWN;
+        return R2_REACH_UNKNOWN;
     }
     *status = n < 0 ? IBV_WC_GENERAL_ERR : wc.status;
     if (*status != IBV_WC_SUCCESS) {
-        return t->step == ASK ? UNTESTED : REFUSES;
+        return t->step == R2_REACH_ASK ? R2_REACH_UNTESTED : R2_REACH_NO;
     }
-    if (t->step == READ) {
-        return t->own_mr == NULL || memcmp((char *)t->host + BACK, &t->mark, MARK) == 0 ? REACHES
-                                                                                        : REFUSES;
+    if (t->step == R2_REACH_READ) {
+        return t->own_mr == NULL || memcmp((char *)t->host + BACK, &t->mark, MARK) == 0
+                   ? R2_REACH_YES
+                   : R2_REACH_NO;
     }
-    return post(t, t->step == ASK && t->own_mr ? WRITE : READ) == 0 ? UNKNOWN : UNTESTED;
+    return post(r, nic, t->step == R2_REACH_ASK && t->own_mr ? R2_REACH_WRITE : R2_REACH_READ) == 0
+               ? R2_REACH_UNKNOWN
+               : R2_REACH_UNTESTED;
 }
 
 /* A device that is lost, or a port that is down, says nothing about memory. */
@@ -259,41 +304,43 @@ static int conclude(struct r2_reach *r, int nic, uint64_t limit)
     uint8_t *result = &r->nic[nic].result[t->gpu][t->way];
     enum ibv_wc_status status = IBV_WC_SUCCESS;
     uint64_t since = r2_now(r->inst);
-    enum result found;
+    enum r2_reach_result found;
     int step = t->step, again;
 
-    while ((found = poll_test(t, &status)) == UNKNOWN) {
+    while ((found = poll_test(r, nic, &status)) == R2_REACH_UNKNOWN) {
         if (t->step != step) { /* it answers: so it has its time for the next one, too */
             step = t->step;
             limit = R2_REACH_NS;
             since = r2_now(r->inst);
         } else if (r2_elapsed(r2_now(r->inst), since) < limit) {
             env->wait(env->arg, POLL_NS);
-        } else if (t->step != ASK) {
+        } else if (t->step != R2_REACH_ASK) {
             t->late = 1;
             log_result(r, nic, t, "it has not answered yet");
             return EIO; /* checked again with the next memory */
         } else {
-            found = UNTESTED; /* no loop, or the NIC hangs, which is found by who waits for it */
+            found = R2_REACH_UNTESTED; /* no loop, or the NIC hangs, which is found by who waits for
+                                          it */
             break;
         }
     }
-    if (found == REFUSES && (!t->again || !nic_is_well(r, nic) || (t->late && t->own_mr == NULL))) {
-        found = UNKNOWN; /* the first one may have had another reason, as when somebody breaks all
-                            queue pairs of the NIC, or the user's memory is gone */
-    } else if (found == REFUSES) {
+    if (found == R2_REACH_NO &&
+        (!t->again || !nic_is_well(r, nic) || (t->late && t->own_mr == NULL))) {
+        found = R2_REACH_UNKNOWN; /* the first one may have had another reason, as when somebody
+                            breaks all queue pairs of the NIC, or the user's memory is gone */
+    } else if (found == R2_REACH_NO) {
         log_result(r, nic, t,
                    status ? r->inst->nics.v->wc_status_str(status)
                           : "what was written is not what is read");
-    } else if (found == UNTESTED) {
+    } else if (found == R2_REACH_UNTESTED) {
         R2_INFO("NIC %s does not answer itself: whether it reaches memory of a GPU is not known",
                 r->inst->nics.nic[nic].name);
     }
-    *result = (uint8_t)found;
-    again = found == UNKNOWN && !t->again;
+    r2_reach_result_move(result, found, r->inst->nics.nic[nic].name);
+    again = found == R2_REACH_UNKNOWN && !t->again;
     test_end(r, nic);
     t->again = again;
-    return found == REFUSES ? EIO : 0;
+    return found == R2_REACH_NO ? EIO : 0;
 }
 
 static int begin(struct r2_reach *r, int nic, const struct ib_mr *mr, const struct ibv_mr *m,
@@ -312,12 +359,13 @@ static int begin(struct r2_reach *r, int nic, const struct ib_mr *mr, const stru
         rc = loop_make(r, nic, t);
     }
     if (rc == 0) {
-        rc = post(t, ASK);
+        rc = post(r, nic, R2_REACH_ASK);
     }
     if (rc != 0) {
         R2_INFO("NIC %s: whether it reaches memory of GPU %d cannot be tested: %s",
                 r->inst->nics.nic[nic].name, gpu < GPUS_MAX ? gpu : -1, strerror(rc));
-        r->nic[nic].result[gpu][way] = UNTESTED;
+        r2_reach_result_move(&r->nic[nic].result[gpu][way], R2_REACH_UNTESTED,
+                             r->inst->nics.nic[nic].name);
         test_end(r, nic);
     }
     return rc;
@@ -328,10 +376,11 @@ static int check(struct r2_reach *r, int nic, const struct ib_mr *mr, const stru
 {
     struct test *t = &r->nic[nic].test;
 
-    if (t->step != NONE && conclude(r, nic, 0) != 0 && t->step != NONE) {
+    if (t->step != R2_REACH_IDLE && conclude(r, nic, 0) != 0 && t->step != R2_REACH_IDLE) {
         return EIO; /* an earlier question is not answered yet: the NIC hangs, or nearly so */
     }
-    for (int i = 0; i < 2 && r->nic[nic].result[gpu][way] == UNKNOWN && nic_is_well(r, nic); i++) {
+    for (int i = 0;
+         i < 2 && r->nic[nic].result[gpu][way] == R2_REACH_UNKNOWN && nic_is_well(r, nic); i++) {
         if (begin(r, nic, mr, m, gpu, way) != 0) {
             break;
         }
@@ -339,8 +388,8 @@ static int check(struct r2_reach *r, int nic, const struct ib_mr *mr, const stru
             return EIO;
         }
     }
-    t->again = t->step != NONE && t->again;
-    return r->nic[nic].result[gpu][way] == REFUSES ? EIO : 0;
+    t->again = t->step != R2_REACH_IDLE && t->again;
+    return r->nic[nic].result[gpu][way] == R2_REACH_NO ? EIO : 0;
 }
 
 int r2_reach_check(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m)

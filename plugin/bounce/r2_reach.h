@@ -28,6 +28,22 @@ struct r2_reach *r2_reach_create(struct r2_inst *inst, const struct ib_copy_ops 
  * is accepted. */
 void r2_reach_destroy(struct r2_reach *r);
 
+/* What is known of a NIC, a GPU and a kind of registration. */
+enum r2_reach_result {
+    R2_REACH_UNKNOWN,
+    R2_REACH_UNTESTED, /* it cannot be tested */
+    R2_REACH_YES,
+    R2_REACH_NO,
+    R2_REACH_RESULTS
+};
+/* The step of a test that is out: one after the other, since a queue pair that is connected to
+ * itself takes all it has to its end where its other half refuses something. */
+enum r2_reach_step { R2_REACH_IDLE, R2_REACH_ASK, R2_REACH_WRITE, R2_REACH_READ, R2_REACH_STEPS };
+/* The only writers of both, for r2_reach.c and its suite; @nic: its name. What is no legal move
+ * changes nothing, and is logged. The NIC's lock is held. */
+void r2_reach_result_move(uint8_t *result, enum r2_reach_result to, const char *nic);
+void r2_reach_step_move(uint8_t *step, enum r2_reach_step to, const char *nic);
+
 /*
  * For ib_mr_cache_reaches_set(), @arg is the struct r2_reach: 0 when NIC @nic reaches the memory of
  * @mr, which it has registered as @m, or when that cannot be tested; else EIO, with one line of log

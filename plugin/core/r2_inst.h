@@ -256,7 +256,7 @@ struct r2_peer {
     uint64_t refused_since;  /* ns; 0 */
     uint64_t asked_at;       /* ns: over NICs, whether its process lives, since it refuses */
     char host[FO_HOST_NAME]; /* as it names itself; empty before the first connection */
-    uint8_t crossed;         /* how far its cross pairs are; r2_cross.c */
+    uint8_t crossed;         /* enum r2_cross_state */
     struct {
         uint32_t
             dead_gen[IB_MAX_NICS]; /* of the peer's NICs: incarnations that began before are over */

@@ -36,6 +36,26 @@ const char *r2_band_change_name(unsigned change)
     return change < R2_BAND_CHANGES ? names[change] : "?";
 }
 
+/* Row: from. Nothing is outside of a band that is not learnt yet, and what has been outside for
+ * long is learnt anew. */
+bool r2_band_move(struct r2_band *b, enum r2_band_state to, uint64_t now)
+{
+    static const unsigned char legal[R2_BAND_STATES][R2_BAND_STATES] = {
+        [R2_BAND_LEARNS] = {[R2_BAND_INSIDE] = 1},
+        [R2_BAND_INSIDE] = {[R2_BAND_ABOVE] = 1, [R2_BAND_BELOW] = 1},
+        [R2_BAND_ABOVE] = {[R2_BAND_LEARNS] = 1, [R2_BAND_INSIDE] = 1, [R2_BAND_BELOW] = 1},
+        [R2_BAND_BELOW] = {[R2_BAND_LEARNS] = 1, [R2_BAND_INSIDE] = 1, [R2_BAND_ABOVE] = 1},
+    };
+
+    if (!legal[b->state][to]) {
+        return false;
+    }
+    b->state = (uint8_t)to;
+    b->since = now;
+    b->row = 0;
+    return true;
+}
+
 void r2_band_note(struct r2_band *b, uint64_t ns, uint64_t now)
 {
     if (b->window.n == 0) {
@@ -88,9 +108,7 @@ static void learn(struct r2_band *b, uint64_t p50, uint64_t now)
     if (b->windows == R2_BAND_LEARN) {
         qsort(b->learnt, R2_BAND_LEARN, sizeof(b->learnt[0]), compare);
         b->middle = b->learnt[R2_BAND_LEARN / 2] ? b->learnt[R2_BAND_LEARN / 2] : 1;
-        b->state = R2_BAND_INSIDE;
-        b->since = now;
-        b->row = 0;
+        r2_band_move(b, R2_BAND_INSIDE, now);
     }
 }
 
@@ -108,9 +126,7 @@ static void judge(struct r2_band *b, uint64_t p50, uint64_t now)
     b->row = is == b->row_for ? (uint8_t)(b->row + 1) : 1;
     b->row_for = (uint8_t)is;
     if (b->row >= R2_BAND_ROW) {
-        b->row = 0;
-        b->state = (uint8_t)is;
-        b->since = now;
+        r2_band_move(b, is, now);
     }
 }
 
@@ -172,7 +188,7 @@ enum r2_band_change r2_band_turn(struct r2_band *b, uint64_t now, int mute)
         if (change && mute) {
             return R2_BAND_NONE;
         }
-        b->state = R2_BAND_LEARNS;
+        r2_band_move(b, R2_BAND_LEARNS, now);
         b->windows = 0;
         b->middle = 0;
         b->said = R2_BAND_LEARNS;

@@ -6,6 +6,7 @@
 #ifndef R2_BAND_H
 #define R2_BAND_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Transfers are told apart by the size of the message: one that waits for its turn on the wire and
@@ -61,6 +62,10 @@ struct r2_band {
     uint64_t since;   /* ... that the state is, ns */
     uint64_t said_at; /* ns; 0: never */
 };
+
+/* The only writer of the state, which is @to since @now from then on: false, and nothing changes,
+ * when that is no legal move. r2_band_turn() alone calls it, and its suite. */
+bool r2_band_move(struct r2_band *b, enum r2_band_state to, uint64_t now);
 
 /* A transfer took @ns; @now: the clock of r2_band_turn(), not 0. */
 void r2_band_note(struct r2_band *b, uint64_t ns, uint64_t now);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/r2_log.h"
 #include "core/r2_registry.h"
 #include "r2_latency.h"
 
@@ -104,6 +105,7 @@ static void announce(struct r2_report *r, const struct r2_peer *peer, int size,
 static void bands_turn(struct r2_report *r, struct r2_peer *peer, uint64_t now)
 {
     for (int s = 0; s < R2_BAND_SIZES; s++) {
+        unsigned before = peer->transfer->band[s].state;
         enum r2_band_change change;
 
         if (r2_elapsed(now, r->transfer.since) >= R2_TRANSFER_SPAN) {
@@ -111,6 +113,11 @@ static void bands_turn(struct r2_report *r, struct r2_peer *peer, uint64_t now)
             r->transfer.said = 0;
         }
         change = r2_band_turn(&peer->transfer->band[s], now, r->transfer.said >= R2_TRANSFER_MOST);
+        if (before != peer->transfer->band[s].state) {
+            R2_TRACE("transfers to %.39s, size %s: %s -> %s", peer->host,
+                     r2_band_size_name((unsigned)s), r2_band_state_name(before),
+                     r2_band_state_name(peer->transfer->band[s].state));
+        }
         stamps_follow(r, peer->transfer, s);
         if (change != R2_BAND_NONE) {
             peer->transfer->changed = 1;

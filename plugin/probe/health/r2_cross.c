@@ -2,13 +2,29 @@
 
 #include <string.h>
 
+#include "base/r2_log.h"
 #include "core/r2_registry.h"
 #include "oob/oob_wire.h"
 #include "r2_pair.h"
 #include "r2_pair_int.h"
 
-/* struct r2_peer.crossed */
-enum { NOT_YET, FIRST, ALL };
+/* Row: from. The others are made where the first one has answered. */
+void r2_cross_move(struct r2_peer *peer, enum r2_cross_state to)
+{
+    static const char *const names[R2_CROSS_STATES] = {"none", "first", "all"};
+    static const unsigned char legal[R2_CROSS_STATES][R2_CROSS_STATES] = {
+        [R2_CROSS_NONE] = {[R2_CROSS_FIRST] = 1},
+        [R2_CROSS_FIRST] = {[R2_CROSS_ALL] = 1},
+    };
+
+    if (!legal[peer->crossed][to]) {
+        R2_WARN("cross pairs to %s cannot go from %s to %s", peer->host, names[peer->crossed],
+                names[to]);
+        return;
+    }
+    R2_TRACE("cross pairs to %s: %s -> %s", peer->host, names[peer->crossed], names[to]);
+    peer->crossed = (uint8_t)to;
+}
 
 int r2_cross_carries(const struct r2_pair *pair)
 {
@@ -41,7 +57,7 @@ void r2_cross_want(struct r2_comm *c)
     struct r2_peer *peer = c->peer;
     const struct ib_path *a = NULL;
 
-    if (peer->crossed != NOT_YET || strcmp(peer->host, c->inst->self.host) == 0 ||
+    if (peer->crossed != R2_CROSS_NONE || strcmp(peer->host, c->inst->self.host) == 0 ||
         !ours_to_make(c->inst, peer)) {
         return;
     }
@@ -52,7 +68,9 @@ void r2_cross_want(struct r2_comm *c)
             continue;
         }
         if (a && a->nic != b->nic && a->peer_nic != b->peer_nic) {
-            peer->crossed = r2_pair_meet(c->inst, peer, a->nic, b->peer_nic, 1) ? FIRST : NOT_YET;
+            if (r2_pair_meet(c->inst, peer, a->nic, b->peer_nic, 1)) {
+                r2_cross_move(peer, R2_CROSS_FIRST);
+            }
             return;
         }
         a = a ? a : b;
@@ -96,8 +114,8 @@ void r2_cross_answered(struct r2_pair *pair, int first)
         return;
     }
     if (!r2_cross_carries(pair)) {
-        if (peer->crossed == FIRST) {
-            peer->crossed = ALL;
+        if (peer->crossed == R2_CROSS_FIRST) {
+            r2_cross_move(peer, R2_CROSS_ALL);
             make_others(pair->inst, peer);
         }
         return;

@@ -9,6 +9,12 @@
 
 #include "r2_pair.h"
 
+/* How far the cross pairs to one peer are: struct r2_peer.crossed. */
+enum r2_cross_state { R2_CROSS_NONE, R2_CROSS_FIRST, R2_CROSS_ALL, R2_CROSS_STATES };
+
+/* The only writer of it. What is no legal move changes nothing, and is logged. For its suite. */
+void r2_cross_move(struct r2_peer *peer, enum r2_cross_state to);
+
 /* A path of some connection goes over it, up or not: it is no cross pair. */
 int r2_cross_carries(const struct r2_pair *pair);
 /* A cross pair that has never answered, and is not probed any more. */

@@ -1,15 +1,20 @@
-/* Moves of a connection's close, of a fence, of a TCP channel, and of a NIC pair's parts, which no
- * run makes: refused, and said. The legal ones are all there is. */
+/* Moves of a connection's close, of a fence, of a TCP channel, of a NIC pair's parts, of cross
+ * pairs, of a NIC's test of a GPU, and of what is judged slow, which no run makes: refused, and
+ * said. The legal ones are all there is. */
 #include "tests/unit/suite.h"
 
 #include <string.h>
 
+#include "plugin/balance/balance_slow.h"
 #include "plugin/base/r2_log.h"
+#include "plugin/bounce/r2_reach.h"
 #include "plugin/ib_transport/ib_fence.h"
 #include "plugin/ib_transport/ib_fence_proof.h"
 #include "plugin/oob/tcp/oob_tcp.h"
+#include "plugin/probe/health/r2_cross.h"
 #include "plugin/probe/health/r2_pair_int.h"
 #include "plugin/service/r2_close.h"
+#include "plugin/telemetry/r2_band.h"
 
 static int warns;
 static char last[256];
@@ -154,8 +159,130 @@ START_TEST(a_probation_asks_what_it_has_tried)
 }
 END_TEST
 
+START_TEST(others_cross_where_the_first_pair_has)
+{
+    static const char legal[R2_CROSS_STATES][R2_CROSS_STATES + 1] = {
+        [R2_CROSS_NONE] = ".x.", [R2_CROSS_FIRST] = "..x", [R2_CROSS_ALL] = "..."};
+    static struct r2_peer peer = {.host = "host7"};
+    int refused = 0;
+
+    for (int from = 0; from < R2_CROSS_STATES; from++) {
+        for (int to = 0; to < R2_CROSS_STATES; to++) {
+            peer.crossed = (uint8_t)from;
+            r2_cross_move(&peer, (enum r2_cross_state)to);
+            ck_assert_int_eq(peer.crossed, legal[from][to] == 'x' ? to : from);
+            refused += legal[from][to] != 'x';
+        }
+    }
+    r2_log_flush();
+    ck_assert_int_eq(warns, refused);
+    ck_assert_str_eq(last, "NET/R2 : cross pairs to host7 cannot go from all to all");
+}
+END_TEST
+
+START_TEST(what_is_known_of_a_gpu_stays_known)
+{
+    static const char legal[R2_REACH_RESULTS][R2_REACH_RESULTS + 1] = {[R2_REACH_UNKNOWN] = "=xxx",
+                                                                       [R2_REACH_UNTESTED] = ".=..",
+                                                                       [R2_REACH_YES] = "..=.",
+                                                                       [R2_REACH_NO] = "...="};
+    int refused = 0;
+
+    for (int from = 0; from < R2_REACH_RESULTS; from++) {
+        for (int to = 0; to < R2_REACH_RESULTS; to++) {
+            uint8_t result = (uint8_t)from;
+
+            r2_reach_result_move(&result, (enum r2_reach_result)to, "mlx5_0");
+            ck_assert_int_eq(result, legal[from][to] == '.' ? from : to);
+            refused += legal[from][to] == '.';
+        }
+    }
+    r2_log_flush();
+    ck_assert_int_eq(warns, refused);
+    ck_assert_str_eq(last, "NET/R2 : NIC mlx5_0 and memory of a GPU cannot go from does not reach "
+                           "to reaches");
+}
+END_TEST
+
+START_TEST(a_test_of_a_gpu_asks_before_it_writes)
+{
+    static const char legal[R2_REACH_STEPS][R2_REACH_STEPS + 1] = {[R2_REACH_IDLE] = "=x..",
+                                                                   [R2_REACH_ASK] = "x=xx",
+                                                                   [R2_REACH_WRITE] = "x.=x",
+                                                                   [R2_REACH_READ] = "x..="};
+    int refused = 0;
+
+    for (int from = 0; from < R2_REACH_STEPS; from++) {
+        for (int to = 0; to < R2_REACH_STEPS; to++) {
+            uint8_t step = (uint8_t)from;
+
+            r2_reach_step_move(&step, (enum r2_reach_step)to, "mlx5_0");
+            ck_assert_int_eq(step, legal[from][to] == '.' ? from : to);
+            refused += legal[from][to] == '.';
+        }
+    }
+    r2_log_flush();
+    ck_assert_int_eq(warns, refused);
+    ck_assert_str_eq(last, "NET/R2 : the test of NIC mlx5_0 and memory of a GPU cannot go from "
+                           "reading to writing");
+}
+END_TEST
+
+/* What a move clears is as it was when the move is refused. */
+START_TEST(slow_is_suspected_before_it_is_believed)
+{
+    static const char legal[BALANCE_SLOW_STATES][BALANCE_SLOW_STATES + 1] = {
+        [BALANCE_SLOW_NO] = ".x.", [BALANCE_SLOW_SUSPECT] = "x.x", [BALANCE_SLOW_YES] = "x.."};
+    int refused = 0;
+
+    for (int from = 0; from < BALANCE_SLOW_STATES; from++) {
+        for (int to = 0; to < BALANCE_SLOW_STATES; to++) {
+            struct balance_slow s = {
+                .state = (enum balance_slow_state)from, .good = 2, .bad = 3, .rest = 4};
+            int may = legal[from][to] == 'x';
+
+            balance_slow_move(&s, (enum balance_slow_state)to, 5);
+            ck_assert_int_eq((int)s.state, may ? to : from);
+            ck_assert_uint_eq(s.rest, may ? 5 : 4);
+            ck_assert_uint_eq(s.good, may ? 0 : 2);
+            ck_assert_uint_eq(s.bad, may ? 0 : 3);
+            refused += !may;
+        }
+    }
+    r2_log_flush();
+    ck_assert_int_eq(warns, refused);
+    ck_assert_str_eq(last, "NET/R2 : whether a NIC pair is slow cannot go from yes to yes");
+}
+END_TEST
+
+START_TEST(a_band_is_learnt_before_it_is_left)
+{
+    static const char legal[R2_BAND_STATES][R2_BAND_STATES + 1] = {[R2_BAND_LEARNS] = ".x..",
+                                                                   [R2_BAND_INSIDE] = "..xx",
+                                                                   [R2_BAND_ABOVE] = "xx.x",
+                                                                   [R2_BAND_BELOW] = "xxx."};
+
+    for (int from = 0; from < R2_BAND_STATES; from++) {
+        for (int to = 0; to < R2_BAND_STATES; to++) {
+            struct r2_band b = {.state = (uint8_t)from, .since = 1, .row = 2};
+            bool may = legal[from][to] == 'x';
+
+            ck_assert_int_eq(r2_band_move(&b, (enum r2_band_state)to, 9), may);
+            ck_assert_int_eq(b.state, may ? to : from);
+            ck_assert_uint_eq(b.since, may ? 9 : 1);
+            ck_assert_uint_eq(b.row, may ? 0 : 2);
+        }
+    }
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, others_cross_where_the_first_pair_has);
+    tcase_add_test(t, what_is_known_of_a_gpu_stays_known);
+    tcase_add_test(t, a_test_of_a_gpu_asks_before_it_writes);
+    tcase_add_test(t, slow_is_suspected_before_it_is_believed);
+    tcase_add_test(t, a_band_is_learnt_before_it_is_left);
     tcase_add_test(t, a_probe_becomes_evidence_step_by_step);
     tcase_add_test(t, a_probation_asks_what_it_has_tried);
     tcase_add_test(t, a_close_goes_one_way);

@@ -12,12 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/r2_log.h"
 #include "ib_hca.h"
 #include "ib_lag.h"
 #include "ib_speed.h"
 #include "ib_sysfs.h"
+
+#define DEVICE_TRIES    5
+#define DEVICE_PAUSE_NS 20000000
 
 /* A port that passed the filter, before it has its number. */
 struct candidate {
@@ -131,6 +135,26 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
     return 1;
 }
 
+/*
+ * 0 or errno. An error that may pass is met by asking again: a device without its limits cannot be
+ * used, and without it the NICs behind it would have other numbers than elsewhere.
+ */
+static int device_query(const struct ib_verbs *v, struct ibv_context *ctx,
+                        struct ibv_device_attr *attr)
+{
+    const struct timespec pause = {.tv_nsec = DEVICE_PAUSE_NS};
+    int rc;
+
+    for (int i = 1;; i++) {
+        errno = 0;
+        rc = ib_verbs_err(v->query_device(ctx, attr));
+        if (rc == 0 || !is_passing(rc) || i == DEVICE_TRIES) {
+            return rc;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
 /* Fills what all ports of a device share; NULL, or the name of the call that failed, with errno. */
 static const char *device_describe(struct opening *o, struct ib_nic *nic,
                                    struct ibv_device_attr *attr)
@@ -141,8 +165,7 @@ static const char *device_describe(struct opening *o, struct ib_nic *nic,
     if (flags < 0 || fcntl(nic->ctx->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
         return "fcntl(async_fd)";
     }
-    errno = 0;
-    rc = ib_verbs_err(v->query_device(nic->ctx, attr));
+    rc = device_query(v, nic->ctx, attr);
     if (rc != 0) {
         errno = rc;
         return "ibv_query_device";

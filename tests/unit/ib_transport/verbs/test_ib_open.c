@@ -129,8 +129,48 @@ START_TEST(no_port_can_be_read_yet)
 }
 END_TEST
 
+static int (*true_query_device)(struct ibv_context *ctx, struct ibv_device_attr *attr);
+static int refuses, asked; /* how often a1 refuses to tell of itself, and with what; was asked */
+static int refused_with;
+
+static int query_device_refused(struct ibv_context *ctx, struct ibv_device_attr *attr)
+{
+    if (ctx == &fake_dev[1].ctx) {
+        asked++;
+        if (refuses > 0) {
+            refuses--;
+            return refused_with;
+        }
+    }
+    return true_query_device(ctx, attr);
+}
+
+/* A device that refuses once has its place: without it those behind it had other numbers and rails.
+ * One that goes on refusing, or will never tell, is left out, and keeps nobody for long. */
+START_TEST(a_device_that_refuses_for_a_moment)
+{
+    static const struct {
+        int times, with, asked, count;
+    } row[] = {{1, EIO, 2, 3}, {3, ETIMEDOUT, 4, 3}, {1000, EIO, 5, 2}, {1000, ENODEV, 1, 2}};
+
+    for (int i = 0; i < 3; i++) {
+        fake_add((const char *const[]){"a0", "a1", "a2"}[i]);
+    }
+    true_query_device = verbs.query_device;
+    verbs.query_device = query_device_refused;
+    refuses = row[_i].times;
+    refused_with = row[_i].with;
+    asked = 0;
+    open_all(row[_i].count);
+    ck_assert_int_eq(asked, row[_i].asked);
+    ck_assert_str_eq(nics.nic[1].name, row[_i].count == 3 ? "a1" : "a2");
+    ib_nics_close(&nics);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_loop_test(t, a_device_that_refuses_for_a_moment, 0, 4);
     tcase_add_test(t, ports_that_are_down);
     tcase_add_loop_test(t, a_port_that_cannot_be_read_yet, 0, 7);
     tcase_add_loop_test(t, a_port_that_is_not_there, 0, 4);

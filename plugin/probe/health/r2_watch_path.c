@@ -74,6 +74,9 @@ bool r2_watch_may_end(const struct r2_comm *c, int p)
 
 void r2_watch_give_up_last(struct r2_comm *c, int p, uint64_t silent)
 {
+    if (c->fo.error == R2_OK && c->fo.cause.code == PROBE_CODE_NONE) {
+        c->fo.cause.code = PROBE_CODE_F03; /* the path is up, and does not speak for itself */
+    }
     fo_fail(
         &c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
         c->inst->nics.nic[c->conn.path[p].nic].name, c->conn.path[p].peer_nic,

@@ -3,6 +3,7 @@
  */
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
+#include "plugin/probe/diagnosis/r2_verdict.h"
 #include "plugin/service/r2_peer.h"
 
 #define GIVE_UP (5 * RIG_S)
@@ -218,6 +219,7 @@ START_TEST(incarnations_in_vain)
 {
     int nics = 1 << _i % 4, soon = _i / 4;
     uint64_t limit = soon ? GIVE_UP : DEFAULT, since;
+    char found[R2_VERDICT_FOUND];
     uint32_t first;
 
     start(nics, (const char *[]){QUIET_RC, soon ? "NCCL_R2_GIVE_UP=5000" : NULL, NULL});
@@ -231,6 +233,10 @@ START_TEST(incarnations_in_vain)
     send_post(0, BIG);
     ends_in_time(since, limit - GIVE_UP);
     ck_assert_uint_ge(rig_now(rig) - since, limit);
+    for (int s = 0; s < 2; s++) {
+        r2_verdict_found(rig->side[s].comm, found);
+        ck_assert_msg(strncmp(found, "R2-F", 4) == 0, "side %d: '%s'", s, found);
+    }
     ck_assert_uint_gt(swallowed, 4);
     ck_assert_uint_gt(rig->side[1].comm->conn.path[0].inc, first + 2);
 }

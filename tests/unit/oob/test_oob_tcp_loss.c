@@ -319,9 +319,35 @@ START_TEST(killed_with_a_child)
 }
 END_TEST
 
+#define PEERS (R2_LOG_FIRST + 8)
+
+/* All peers of a job go at once, as at its end: the first are named, the others counted. */
+START_TEST(channels_lost_together_are_counted)
+{
+    struct ep *a = ep_new(), *b[PEERS];
+
+    for (int i = 0; i < PEERS; i++) {
+        b[i] = ep_new();
+        dial(b[i], &a->name);
+    }
+    UNTIL(a->up, PEERS);
+    r2_log_flush();
+    infos[0] = '\0';
+    for (int i = 0; i < PEERS; i++) {
+        ep_kill(b[i]);
+    }
+    UNTIL(a->down, PEERS);
+    r2_log_many_over();
+    r2_log_flush();
+    ck_assert_int_eq(lines_with(infos, "out-of-band channel to "), R2_LOG_FIRST);
+    ck_assert_int_eq(lines_with(infos, " 8 more out-of-band channels lost"), 1);
+}
+END_TEST
+
 int main(void)
 {
     static const TTest **const cases[] = {
+        &channels_lost_together_are_counted,
         &killed_with_a_child,
         &simultaneous_dial_is_decided_by_uuid,
         &cut_and_redialled,

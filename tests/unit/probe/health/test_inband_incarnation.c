@@ -81,6 +81,45 @@ START_TEST(slow_receivers)
 }
 END_TEST
 
+static unsigned over_nics;
+
+static void note_over_nics(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    over_nics += strstr(msg, "control messages go over") != NULL;
+}
+
+/* Said of each peer where many are cut off together: of the first. */
+START_TEST(many_peers_without_a_channel)
+{
+    union fo_body body = {0};
+    uint8_t record[FO_MAX_RECORD];
+    struct r2_peer *peer;
+    size_t len;
+
+    begin(3, on);
+    rig_run(rig, RIG_S);
+    r2_log_flush();
+    r2_log_many_first(4);
+    over_nics = 0;
+    r2_log_sink_set(note_over_nics);
+    peer = comm(0)->peer;
+    body.delivery_query.dst = comm(0)->fo.peer;
+    body.delivery_query.src = comm(0)->id;
+    len = fo_pack(FO_MSG_DELIVERY_QUERY, &body, record, sizeof(record));
+    ck_assert_uint_gt(len, 0);
+    for (int i = 0; i < 10; i++) { /* one, again and again, stands for many */
+        rig_enter(&rig->side[0]);
+        peer->channel.lost = 1;
+        peer->channel.inband_logged = 0;
+        r2_inband_send(inst(0), peer, record, len);
+        ck_assert(peer->channel.inband_logged);
+        peer->channel.lost = 0;
+    }
+    r2_log_flush();
+    ck_assert_uint_eq(over_nics, 4);
+}
+END_TEST
+
 /* --- a pair's jobs --- */
 
 /* Completions of the messages over NIC 1 of process 0 show when the queue pairs of its NIC 0 are in
@@ -368,6 +407,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+    tcase_add_test(t, many_peers_without_a_channel);
     tcase_add_test(t, way_that_takes_nothing);
     tcase_add_test(t, peers_that_take_nothing);
     tcase_add_test(t, buffers_of_messages_that_nobody_has_looked_at);

@@ -2,10 +2,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/r2_log.h"
+#include "base/r2_time.h"
 #include "core/r2_registry.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
@@ -30,7 +30,6 @@ static void hear_lately(struct r2_inst *inst);
 
 static void who_am_i(const struct r2_inst *inst, struct r2_host_registry_who *me)
 {
-    struct timespec ts;
     FILE *f = fopen("/proc/self/comm", "re");
     size_t n = 0;
 
@@ -42,8 +41,7 @@ static void who_am_i(const struct r2_inst *inst, struct r2_host_registry_who *me
     me->command[n && me->command[n - 1] == '\n' ? n - 1 : n] = '\0';
     snprintf(me->host, sizeof(me->host), "%s", inst->self.host);
     me->pid = getpid();
-    clock_gettime(CLOCK_REALTIME, &ts);
-    me->since = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+    me->since = r2_clock_ns(CLOCK_REALTIME);
 }
 
 void r2_host_share_open(struct r2_inst *inst, const char *dir)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define NS_PER_S 1000000000ull
+#include "base/r2_time.h"
 
 int balance_rate_tick(struct balance_rate *r, uint64_t ns, uint32_t parts, uint64_t bytes,
                       uint64_t queued, int busy)
@@ -41,7 +41,7 @@ static uint32_t root_of(uint32_t n)
 static uint64_t rate_of(const struct balance_rate_sum *s, uint32_t busy)
 {
     double ns = s->busy ? (double)s->busy_ns * busy / s->busy : (double)s->ns * busy / s->ticks,
-           rate = ns > 0 ? (double)s->bytes * (double)NS_PER_S / ns : 0;
+           rate = ns > 0 ? (double)s->bytes * (double)R2_NS_PER_S / ns : 0;
 
     return rate < 1e18 ? (uint64_t)rate : (uint64_t)1e18;
 }
@@ -76,8 +76,9 @@ void balance_rate_get(const struct balance_rate *r, unsigned n, struct balance_t
     out->rate = rate_of(&s, busy);
     out->least = rate_of(&s, busy + slack < s.ticks ? busy + slack : s.ticks);
     out->most = rate_of(&s, busy > slack ? busy - slack : 1);
-    out->wait =
-        out->rate ? (uint64_t)((double)s.queued / busy * (double)NS_PER_S / (double)out->rate) : 0;
+    out->wait = out->rate
+                    ? (uint64_t)((double)s.queued / busy * (double)R2_NS_PER_S / (double)out->rate)
+                    : 0;
     out->parts = s.parts;
     out->busy = (uint32_t)((uint64_t)s.busy * 1024 / s.ticks);
 }

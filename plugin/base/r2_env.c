@@ -11,13 +11,11 @@
 #include <unistd.h>
 
 #include "r2_siphash.h"
+#include "r2_time.h"
 
 static uint64_t clock_now_ns(void *arg)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* For kernels or sandboxes that refuse getrandom. Returns the bytes read. */

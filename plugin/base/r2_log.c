@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "r2_time.h"
+
 #define LOG_PREFIX "NET/R2 : "
 #define LOG_LINE_MAX                                                                               \
     900 /* below NCCL's 1,023 bytes of last error, with room for its own prefix                    \
@@ -182,10 +184,7 @@ static const char *const many_text[R2_LOG_KINDS] = {
 
 static uint64_t now_ns(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* What was left out of this kind, for a line; it begins anew. Must hold many_lock. */

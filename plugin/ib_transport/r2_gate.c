@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/r2_log.h"
+#include "base/r2_time.h"
 
 #define DRAIN_NS                                                                                   \
     1000000 /* a store leaves its processor by itself in less than a thousandth of it */
@@ -121,10 +122,7 @@ void r2_gate_visit(struct r2_gate *g)
 
 static uint64_t monotonic_ns(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 int r2_gate_visit_for(struct r2_gate *g, uint64_t ns)

@@ -4,14 +4,14 @@
 #include <stddef.h>
 #include <string.h>
 
-#define NS_PER_MS 1000000ull
+#include "base/r2_time.h"
 
-#define PERIOD_MIN (50 * NS_PER_MS)
-#define SILENT_MIN (2000 * NS_PER_MS) /* a machine that is busy answers within that time */
-#define FRESH_MIN  (2000 * NS_PER_MS)
+#define PERIOD_MIN (50 * R2_NS_PER_MS)
+#define SILENT_MIN (2000 * R2_NS_PER_MS) /* a machine that is busy answers within that time */
+#define FRESH_MIN  (2000 * R2_NS_PER_MS)
 /* What a word is older by for having been sent: so one that goes round in a circle, though nobody
  * says it any more, comes to its end however fast it goes. */
-#define TRANSIT (5 * NS_PER_MS)
+#define TRANSIT (5 * R2_NS_PER_MS)
 
 static const char *const kind_names[PROBE_HANG_KINDS] = {
     [PROBE_HANG_NONE] = "not-known",      [PROBE_HANG_CYCLE] = "wait-for-each-other",
@@ -70,12 +70,7 @@ static uint64_t asker_for(const struct probe_hang *h)
 
 static uint32_t ms_of(uint64_t ns)
 {
-    return ns / NS_PER_MS < UINT32_MAX ? (uint32_t)(ns / NS_PER_MS) : UINT32_MAX;
-}
-
-static uint64_t elapsed(uint64_t now, uint64_t since)
-{
-    return now > since ? now - since : 0;
+    return ns / R2_NS_PER_MS < UINT32_MAX ? (uint32_t)(ns / R2_NS_PER_MS) : UINT32_MAX;
 }
 
 static uint32_t later(uint32_t ms, uint64_t ns)
@@ -110,7 +105,7 @@ void probe_hang_init(struct probe_hang *h, const struct probe_hang_who *self, ui
 
 static bool asks_us(const struct probe_hang *h, const struct probe_hang_peer *p)
 {
-    return p->peer && p->asker_at && elapsed(h->now, p->asker_at) <= asker_for(h);
+    return p->peer && p->asker_at && r2_elapsed(h->now, p->asker_at) <= asker_for(h);
 }
 
 static struct probe_hang_peer *peer_find(struct probe_hang *h, const void *peer)
@@ -160,7 +155,7 @@ static unsigned askers(const struct probe_hang *h)
 
 static bool is_counted(const struct probe_hang *h, const struct probe_hang_peer *p)
 {
-    return p->peer && p->waits && elapsed(h->now, p->since) >= counts_from(h);
+    return p->peer && p->waits && r2_elapsed(h->now, p->since) >= counts_from(h);
 }
 
 /* --- facts --- */
@@ -221,7 +216,7 @@ static struct probe_hang_report about_self(const struct probe_hang *h, enum prob
 {
     return (struct probe_hang_report){.kind = (uint8_t)kind,
                                       .root = h->self,
-                                      .since_ms = ms_of(elapsed(h->now, since)),
+                                      .since_ms = ms_of(r2_elapsed(h->now, since)),
                                       .waiting = (uint16_t)askers(h)};
 }
 
@@ -233,7 +228,7 @@ about_peer(const struct probe_hang *h, const struct probe_hang_peer *p, enum pro
     return (struct probe_hang_report){.kind = (uint8_t)kind,
                                       .root = p->who,
                                       .hops = 1,
-                                      .since_ms = ms_of(elapsed(h->now, since)),
+                                      .since_ms = ms_of(r2_elapsed(h->now, since)),
                                       .waiting = (uint16_t)(1 + askers(h))};
 }
 
@@ -245,7 +240,7 @@ static bool word_of(const struct probe_hang *h, const struct probe_hang_peer *p,
         return false;
     }
     *w = p->report;
-    age(w, elapsed(h->now, p->word_at));
+    age(w, r2_elapsed(h->now, p->word_at));
     return w->age_ms <= ms_of(fresh_for(h));
 }
 
@@ -258,7 +253,7 @@ static struct probe_hang_report found_over(const struct probe_hang *h,
     if (!p->knows) {
         return about_peer(h, p, PROBE_HANG_DEAF);
     }
-    if (p->asks >= 2 && elapsed(h->now, p->ask_from) >= silent_after(h)) {
+    if (p->asks >= 2 && r2_elapsed(h->now, p->ask_from) >= silent_after(h)) {
         return about_peer(h, p, p->up ? PROBE_HANG_STOPPED : PROBE_HANG_GONE);
     }
     if (!word_of(h, p, &w) || w.kind == PROBE_HANG_NONE || w.root.id == h->self.id ||
@@ -304,7 +299,7 @@ static struct probe_hang_report circling(const struct probe_hang *h, unsigned *l
             *open = true;
             continue;
         }
-        stood = ms_of(elapsed(h->now, p->since));
+        stood = ms_of(r2_elapsed(h->now, p->since));
         if (w.kind == PROBE_HANG_CYCLE && w.root.id == h->self.id) {
             *loop = h->own.kind == PROBE_HANG_CYCLE ? w.waiting : *loop; /* ours of now, not of a
                                                                             wait before */
@@ -344,7 +339,7 @@ static struct probe_hang_report circle(struct probe_hang *h)
     if (h->loop_since == 0) {
         h->loop_since = h->now;
     }
-    if (elapsed(h->now, h->loop_since) < 2 * silent_after(h)) {
+    if (r2_elapsed(h->now, h->loop_since) < 2 * silent_after(h)) {
         return w;
     }
     w = about_self(h, PROBE_HANG_CYCLE, h->loop_since);
@@ -358,8 +353,9 @@ static bool is_path_silent(struct probe_hang *h)
 {
     const struct probe_hang_peer *p = h->silent_peer ? peer_find(h, h->silent_peer) : NULL;
 
-    return h->silent_since && elapsed(h->now, h->silent_since) >= counts_from(h) &&
-           (p == NULL || !p->knows || (p->word_at && elapsed(h->now, p->word_at) <= 2 * period(h)));
+    return h->silent_since && r2_elapsed(h->now, h->silent_since) >= counts_from(h) &&
+           (p == NULL || !p->knows ||
+            (p->word_at && r2_elapsed(h->now, p->word_at) <= 2 * period(h)));
 }
 
 static void conclude(struct probe_hang *h)
@@ -383,7 +379,8 @@ static void conclude(struct probe_hang *h)
             memcpy(w.nic, h->silent_nic, sizeof(w.nic));
         }
     } else if (!waits) {
-        bool works = h->young || h->silent_since || elapsed(h->now, h->moved_at) < counts_from(h);
+        bool works =
+            h->young || h->silent_since || r2_elapsed(h->now, h->moved_at) < counts_from(h);
 
         w = about_self(h, works ? PROBE_HANG_MOVES : PROBE_HANG_IDLE, h->moved_at);
     }
@@ -407,7 +404,7 @@ void probe_hang_report_get(const struct probe_hang *h, uint64_t clock,
 {
     *out = h->own;
     if (out->kind == PROBE_HANG_NONE || out->root.id != h->self.id) {
-        age(out, elapsed(clock, h->own_at));
+        age(out, r2_elapsed(clock, h->own_at));
     }
     out->age_ms = out->age_ms < PROBE_HANG_AGE_MAX ? out->age_ms : PROBE_HANG_AGE_MAX;
     if (out->low_age_ms > PROBE_HANG_AGE_MAX) {
@@ -450,16 +447,16 @@ int probe_hang_on_report(struct probe_hang *h, uint64_t clock, const void *peer,
  * with us; some words may be lost, though, and what was said is not taken back for that. */
 static void judge_long(struct probe_hang *h)
 {
-    h->is_sure = h->is_long = h->silent_since && elapsed(h->now, h->silent_since) >= h->after;
+    h->is_sure = h->is_long = h->silent_since && r2_elapsed(h->now, h->silent_since) >= h->after;
     for (int i = 0; i < PROBE_HANG_PEERS; i++) {
         const struct probe_hang_peer *p = &h->peer[i];
 
-        if (p->peer && p->waits && elapsed(h->now, p->since) >= h->after) {
+        if (p->peer && p->waits && r2_elapsed(h->now, p->since) >= h->after) {
             h->is_long = h->is_sure = 1;
         }
         if (asks_us(h, p) && p->asker_long) {
             h->is_long = 1;
-            h->is_sure |= elapsed(h->now, p->asker_at) <= period(h);
+            h->is_sure |= r2_elapsed(h->now, p->asker_at) <= period(h);
         }
     }
 }
@@ -469,7 +466,8 @@ static bool is_asked(const struct probe_hang *h)
     for (int i = 0; i < PROBE_HANG_PEERS; i++) {
         const struct probe_hang_peer *p = &h->peer[i];
 
-        if (asks_us(h, p) || (p->peer && p->waits && elapsed(h->now, p->since) >= asks_from(h))) {
+        if (asks_us(h, p) ||
+            (p->peer && p->waits && r2_elapsed(h->now, p->since) >= asks_from(h))) {
             return true;
         }
     }
@@ -481,7 +479,8 @@ static uint64_t origin(const struct probe_hang *h)
 {
     const struct probe_hang_report *w = &h->own;
 
-    return elapsed(h->own_at, NS_PER_MS * (w->kind == PROBE_HANG_NONE ? w->low_age_ms : w->age_ms));
+    return r2_elapsed(h->own_at,
+                      R2_NS_PER_MS * (w->kind == PROBE_HANG_NONE ? w->low_age_ms : w->age_ms));
 }
 
 /* What is due to @p; 0 flags with *send 0: nothing. */
@@ -494,13 +493,13 @@ static unsigned due_to(struct probe_hang *h, struct probe_hang_peer *p, bool ask
         return 0;
     }
     if (asking && is_counted(h, p) && p->knows &&
-        (p->asked_at == 0 || elapsed(h->now, p->asked_at) >= period(h) / 2)) {
+        (p->asked_at == 0 || r2_elapsed(h->now, p->asked_at) >= period(h) / 2)) {
         flags = PROBE_HANG_ASK;
         *send = true;
     }
     /* A word that was said again keeps those behind it fresh, and so is told on. */
     if (asks_us(h, p) && (p->owed || p->told != h->version ||
-                          (h->dirty && elapsed(origin(h), p->told_origin) >= period(h) / 2))) {
+                          (h->dirty && r2_elapsed(origin(h), p->told_origin) >= period(h) / 2))) {
         *send = true;
     }
     return flags | (h->is_long ? PROBE_HANG_LONG : 0);
@@ -555,7 +554,7 @@ static enum probe_hang_change judge(struct probe_hang *h)
         return was ? PROBE_HANG_CLEAR : PROBE_HANG_NOTHING;
     }
     if (h->said || !h->is_sure || !probe_hang_is_hang((enum probe_hang_kind)h->own.kind) ||
-        elapsed(h->now, h->same_since) < settle) {
+        r2_elapsed(h->now, h->same_since) < settle) {
         return PROBE_HANG_NOTHING;
     }
     h->said = 1;

@@ -1,8 +1,7 @@
 #include "probe_load.h"
 
+#include "base/r2_time.h"
 #include "probe_watch.h"
-
-#define NS_PER_S 1000000000ull
 
 static const char *const end_names[PROBE_ACTIVITY_COUNT] = {"unknown", "silent", "moves", "busy"};
 
@@ -13,7 +12,7 @@ const char *probe_activity_name(enum probe_activity e)
 
 static uint64_t rate_of(uint64_t bytes, uint64_t ns)
 {
-    return bytes < UINT64_MAX / NS_PER_S ? bytes * NS_PER_S / ns : UINT64_MAX / ns;
+    return bytes < UINT64_MAX / R2_NS_PER_S ? bytes * R2_NS_PER_S / ns : UINT64_MAX / ns;
 }
 
 void probe_peak_take(struct probe_peak *p, uint64_t now, uint64_t moved)
@@ -58,7 +57,7 @@ uint64_t probe_load_expect(const struct probe_load *l, uint64_t bytes)
                                                : l->rate;
 
     bytes = bytes < PROBE_QUEUED_MAX ? bytes : PROBE_QUEUED_MAX;
-    return bytes / rate * NS_PER_S + bytes % rate * (NS_PER_S / 1000) / (rate / 1000);
+    return bytes / rate * R2_NS_PER_S + bytes % rate * (R2_NS_PER_S / 1000) / (rate / 1000);
 }
 
 enum probe_activity probe_track_end(const struct probe_track *t, uint64_t clock, uint64_t fresh)

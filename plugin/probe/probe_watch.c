@@ -1,6 +1,7 @@
 #include "probe_watch.h"
 
-#define NS_PER_S    1000000000ull
+#include "base/r2_time.h"
+
 #define TAIL_NS     50000000ull
 #define TAIL_ROWS   4
 #define TAIL_VAIN   1            /* another way may be silent, too */
@@ -18,7 +19,7 @@ uint64_t probe_watch_expect(const struct probe_watch *w, const struct probe_puls
 {
     uint64_t out = s->posted > s->done ? s->posted - s->done : 0;
 
-    return out < UINT64_MAX / NS_PER_S ? out * NS_PER_S / rate_of(w) : UINT64_MAX / 16;
+    return out < UINT64_MAX / R2_NS_PER_S ? out * R2_NS_PER_S / rate_of(w) : UINT64_MAX / 16;
 }
 
 void probe_watch_rest(struct probe_watch *w)
@@ -53,7 +54,7 @@ static void measure(struct probe_watch *w, uint64_t now, const struct probe_puls
     uint64_t bytes = s->done - w->from_done, rate;
 
     w->gap |= s->posted == s->done;
-    if (w->from_at == 0 || now <= w->from_at || bytes > UINT64_MAX / NS_PER_S) {
+    if (w->from_at == 0 || now <= w->from_at || bytes > UINT64_MAX / R2_NS_PER_S) {
         sample_begin(w, now, s);
         return;
     }
@@ -63,7 +64,7 @@ static void measure(struct probe_watch *w, uint64_t now, const struct probe_puls
         }
         return;
     }
-    rate = bytes * NS_PER_S / (now - w->from_at);
+    rate = bytes * R2_NS_PER_S / (now - w->from_at);
     if (rate > w->rate) {
         w->rate = rate;
     } else if (!w->gap) {

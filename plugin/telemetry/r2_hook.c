@@ -19,6 +19,7 @@
 #include "base/r2_fsize.h"
 #include "base/r2_log.h"
 #include "base/r2_rundir.h"
+#include "base/r2_time.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436 /* Linux 5.9; the same number on all architectures */
@@ -130,7 +131,6 @@ static bool is_ours(const struct run *r)
 {
     char text[R2_HOOK_TOLD], out[R2_HOOK_TOLD], why[700];
     struct r2_fsize guard;
-    struct timespec ts;
     ssize_t got;
     size_t len;
     bool due, wrong;
@@ -152,10 +152,8 @@ static bool is_ours(const struct run *r)
         close(fd);
         return true;
     }
-    clock_gettime(CLOCK_MONOTONIC, &ts);
     len = (size_t)got;
-    due = r2_hook_told(text, &len, (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec, r->key,
-                       out);
+    due = r2_hook_told(text, &len, r2_clock_ns(CLOCK_MONOTONIC), r->key, out);
     r2_fsize_begin(&guard);
     wrong = due && (pwrite(fd, out, len, 0) != (ssize_t)len || ftruncate(fd, (off_t)len) != 0);
     r2_fsize_end(&guard);

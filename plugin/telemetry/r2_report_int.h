@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "base/r2_time.h"
 #include "core/r2_notify.h"
 #include "r2_event.h"
 #include "r2_report.h"
@@ -102,11 +103,7 @@ struct r2_report {
 
 static inline uint64_t r2_report_real(const struct r2_report *r, uint64_t mono)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec -
-           r2_elapsed(r2_now(r->inst), mono);
+    return r2_clock_ns(CLOCK_REALTIME) - r2_elapsed(r2_now(r->inst), mono);
 }
 
 /* Fills in who, when, and how many NICs are usable; keeps it in the history, and as a line for the

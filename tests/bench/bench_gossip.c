@@ -15,8 +15,8 @@
 
 #include "plugin/probe/probe_gossip.h"
 #include "plugin/probe/probe_verdict.h"
+#include "tests/support/times.h"
 
-#define US            1000ull
 #define LATENCY_MIN   (50 * US) /* a message: 100 us on average */
 #define LATENCY_MAX   (150 * US)
 #define REGISTRY_MIN  (500 * US) /* from one process of a host to the next: 1 ms on average */

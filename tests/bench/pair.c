@@ -22,15 +22,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "plugin/base/r2_time.h"
+
 #define LIMIT_S  300
 #define LOAD_MAX 16000
 
 uint64_t pair_now(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 void pair_rest(uint64_t ns)

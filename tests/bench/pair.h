@@ -7,9 +7,10 @@
 
 #include <stdbool.h>
 
+#include "plugin/base/r2_time.h"
 #include "tests/abi/drv.h"
 
-#define PAIR_NS_MS 1000000ull
+#define PAIR_NS_MS R2_NS_PER_MS
 
 uint64_t pair_now(void); /* CLOCK_MONOTONIC ns: the same clock in both processes */
 /* A stretch of time in which nothing can be waited for: what the plugin does behind NCCL's back has

@@ -16,10 +16,10 @@
 
 #include "oob/tcp/oob_tcp.h"
 #include "base/r2_log.h"
+#include "tests/support/times.h"
 
 #define LINES 6
 #define UUIDS 4 /* 0: ours */
-#define MS    1000000ull
 
 /* A channel as its other end sees it. */
 struct line {

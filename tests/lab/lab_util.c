@@ -13,12 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "plugin/base/r2_time.h"
+
 uint64_t lab_clock_now(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * LAB_NS_PER_S + (uint64_t)ts.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 int lab_clock_left_ms(uint64_t deadline_ns)

@@ -7,8 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAB_NS_PER_MS 1000000ULL
-#define LAB_NS_PER_S  1000000000ULL
+#include "plugin/base/r2_time.h"
+
+#define LAB_NS_PER_MS R2_NS_PER_MS
+#define LAB_NS_PER_S  R2_NS_PER_S
 
 /* Nanoseconds of the monotonic clock. */
 uint64_t lab_clock_now(void);

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "plugin/base/r2_time.h"
+
 extern char **environ;
 
 static const char help[] =
@@ -43,10 +45,7 @@ static const char help[] =
 
 uint64_t vw_now(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* ---- options ---- */

@@ -21,7 +21,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define VW_NSEC_MS 1000000ull
+#include "plugin/base/r2_time.h"
+
+#define VW_NSEC_MS R2_NS_PER_MS
 #define VW_TICK_NS (10 * VW_NSEC_MS) /* how often port, GID and queue pair state are asked for */
 #define VW_LIST_NS (500 * VW_NSEC_MS)
 #define VW_BLOCK_S                                                                                 \

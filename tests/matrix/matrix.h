@@ -22,13 +22,14 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "plugin/base/r2_time.h"
 #include "tests/fabric/shm/seg.h"
 
 #define MX_HOSTS 4
 #define MX_NICS  4
 #define MX_LINE  1024
 #define MX_TOLD  64
-#define MX_MS    1000000ull
+#define MX_MS    R2_NS_PER_MS
 
 /* ---- truth ---- */
 

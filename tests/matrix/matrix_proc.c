@@ -1,4 +1,5 @@
 /* Processes and what they print. */
+#include "plugin/base/r2_time.h"
 #include "tests/matrix/matrix.h"
 
 #include <errno.h>
@@ -15,10 +16,7 @@
 
 uint64_t mx_now(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 int mx_job_fail(struct mx_job *j, const char *fmt, ...)

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "plugin/base/r2_time.h"
 #include "plugin/ib_transport/verbs/ib_device.h"
 #include "plugin/base/r2_config.h"
 #include "plugin/base/r2_log.h"
@@ -29,8 +30,8 @@
 #include "tests/fabric/model/fab_rng.h"
 #include "tests/matrix/matrix.h"
 
-#define SIM_US 1000ull
-#define SIM_MS 1000000ull
+#define SIM_US R2_NS_PER_US
+#define SIM_MS R2_NS_PER_MS
 
 #define SIM_MAX_PROCS   3
 #define SIM_MAX_CONNS   6

@@ -3,6 +3,7 @@
  * failure, so that neither a crash nor what a failed run leaves behind touches the next one; the
  * parent starts another child behind the seed that failed.
  */
+#include "plugin/base/r2_time.h"
 #include "sim.h"
 
 #include <signal.h>
@@ -73,10 +74,7 @@ static void failure_print(const struct sim *s)
 
 static uint64_t real_now(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* One schedule more has ended; whoever completes a step says so. */

@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "plugin/base/r2_time.h"
 #include "tests/fabric/model/fab_rng.h"
 #include "tools/r2_perf/abi_view.h"
 
@@ -39,8 +40,8 @@
 #define SOAK_FAULTS 64
 #define SOAK_ENV    24
 
-#define SOAK_MS 1000000ull
-#define SOAK_US 1000ull
+#define SOAK_MS R2_NS_PER_MS
+#define SOAK_US R2_NS_PER_US
 
 /* ---- the schedule ---- */
 

@@ -1,5 +1,6 @@
 /* A process of a schedule: loads the plugin, drives each communicator in a thread of its own, lap
  * after lap. */
+#include "plugin/base/r2_time.h"
 #include "tests/soak/soak.h"
 
 #include <dirent.h>
@@ -29,10 +30,7 @@ static struct soak_plan plan;
 
 uint64_t soak_now(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 void soak_fail(const char *fmt, ...)

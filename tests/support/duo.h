@@ -9,10 +9,11 @@
 #ifndef DUO_H
 #define DUO_H
 
+#include "plugin/base/r2_time.h"
 #include "plugin/core/r2_inst.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 
-#define DUO_MS   1000000ull
+#define DUO_MS   R2_NS_PER_MS
 #define DUO_ENDS 16
 
 struct duo;

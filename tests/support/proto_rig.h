@@ -7,12 +7,13 @@
 #ifndef PROTO_RIG_H
 #define PROTO_RIG_H
 
+#include "plugin/base/r2_time.h"
 #include "plugin/core/r2_inst.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 
-#define RIG_US 1000ull
-#define RIG_MS 1000000ull
-#define RIG_S  1000000000ull
+#define RIG_US R2_NS_PER_US
+#define RIG_MS R2_NS_PER_MS
+#define RIG_S  R2_NS_PER_S
 
 #define RIG_MAX_OPS  1024 /* requests of one side that are remembered, by number modulo this */
 #define RIG_MAX_SENT 4096 /* records that are remembered */

@@ -6,14 +6,13 @@
 #define HANG_WORLD_H
 
 #include "plugin/probe/probe_hang.h"
+#include "tests/support/times.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MS    1000000ull
-#define S     1000000000ull
 #define TICK  (10 * MS)
 #define AFTER (5 * S)
 #define PROCS 80

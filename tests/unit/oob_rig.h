@@ -25,9 +25,9 @@
 
 #include "oob/tcp/oob_tcp.h"
 #include "base/r2_log.h"
+#include "tests/support/times.h"
 
-#define MS  1000000ull
-#define SEC 1000000000ull
+#define SEC R2_NS_PER_S
 
 #define EPS_MAX  64
 #define KEEP_MAX (1 << 20)

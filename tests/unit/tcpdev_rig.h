@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "ib_transport/tcp/tcpdev.h"
+#include "plugin/base/r2_time.h"
 
 #define RIG_DEPTH  64
 #define RIG_CQES   512
@@ -37,10 +38,7 @@ static struct rig_end rig[2];
 
 static inline uint64_t rig_now(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 static inline void rig_open(uint64_t rate)

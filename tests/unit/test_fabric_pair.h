@@ -3,6 +3,7 @@
 #ifndef TEST_FABRIC_PAIR_H
 #define TEST_FABRIC_PAIR_H
 
+#include "plugin/base/r2_time.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 #include "tests/fabric/verbs/fab_ibv.h"
 
@@ -11,8 +12,8 @@
 #include <string.h>
 
 #define PAIR_BUF (1u << 20)
-#define PAIR_US  1000ull
-#define PAIR_MS  1000000ull
+#define PAIR_US  R2_NS_PER_US
+#define PAIR_MS  R2_NS_PER_MS
 #define PAIR_ALL_ACCESS                                                                            \
     (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                   \
      IBV_ACCESS_REMOTE_ATOMIC)

@@ -22,10 +22,10 @@
 #include "oob/oob_mpi_load.h"
 #include "base/r2_log.h"
 #include "oob/r2_oob.h"
+#include "tests/support/times.h"
 
 #define RIG      static __attribute__((unused))
-#define MS       1000000ull
-#define SEC      1000000000ull
+#define SEC      R2_NS_PER_S
 #define EPS_MAX  64
 #define KEEP_MAX (1 << 20)
 

@@ -246,8 +246,8 @@ static int engine_pass(struct engine *e)
     if (moved) {
         watch_progress_note();
     } else if (e->idle_ns) {
-        struct timespec ts = {.tv_sec = (time_t)(e->idle_ns / UTIL_NS_PER_S),
-                              .tv_nsec = (long)(e->idle_ns % UTIL_NS_PER_S)};
+        struct timespec ts = {.tv_sec = (time_t)(e->idle_ns / R2_NS_PER_S),
+                              .tv_nsec = (long)(e->idle_ns % R2_NS_PER_S)};
         nanosleep(&ts, NULL);
     } else {
         sched_yield();

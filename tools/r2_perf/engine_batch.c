@@ -16,8 +16,8 @@ int engine_batch_start(struct engine_batch *b, struct boot *boot, struct trace *
     b->start_ns = util_now_ns();
     watch_phase_set("running an operation");
     if (b->late_ns) {
-        struct timespec left = {.tv_sec = (time_t)(b->late_ns / UTIL_NS_PER_S),
-                                .tv_nsec = (long)(b->late_ns % UTIL_NS_PER_S)};
+        struct timespec left = {.tv_sec = (time_t)(b->late_ns / R2_NS_PER_S),
+                                .tv_nsec = (long)(b->late_ns % R2_NS_PER_S)};
         while (nanosleep(&left, &left) != 0 && errno == EINTR) {
         }
     }

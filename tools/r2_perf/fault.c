@@ -66,8 +66,8 @@ static bool fault_moment_wait(struct fault_agent *a, uint64_t at)
         if (util_now_ns() >= due) {
             return true;
         }
-        struct timespec until = {.tv_sec = (time_t)(due / UTIL_NS_PER_S),
-                                 .tv_nsec = (long)(due % UTIL_NS_PER_S)};
+        struct timespec until = {.tv_sec = (time_t)(due / R2_NS_PER_S),
+                                 .tv_nsec = (long)(due % R2_NS_PER_S)};
         pthread_cond_timedwait(&a->cond, &a->lock, &until);
     }
     return false;

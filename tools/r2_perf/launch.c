@@ -344,7 +344,7 @@ static void launch_child_note(struct launch *l, int rank, int status)
         board_error_post(l->board, c->code == 127 ? PERF_INTERNAL : PERF_NET, text);
     }
     if (!expected && c->code != PERF_RESULT) {
-        l->kill_at = util_now_ns() + LAUNCH_GRACE_S * UTIL_NS_PER_S;
+        l->kill_at = util_now_ns() + LAUNCH_GRACE_S * R2_NS_PER_S;
     }
 }
 
@@ -368,18 +368,18 @@ static void launch_children_wait(struct launch *l)
         struct timespec wait = {.tv_sec = 3600};
         if (l->kill_at) {
             uint64_t left = l->kill_at > now ? l->kill_at - now : 0;
-            wait = (struct timespec){(time_t)(left / UTIL_NS_PER_S), (long)(left % UTIL_NS_PER_S)};
+            wait = (struct timespec){(time_t)(left / R2_NS_PER_S), (long)(left % R2_NS_PER_S)};
         }
         int sig = sigtimedwait(&l->signals, NULL, &wait);
         if (sig == SIGINT || sig == SIGTERM) {
             board_error_post(l->board, PERF_INTERNAL, sig == SIGINT ? "interrupted" : "terminated");
             launch_children_kill(l);
-            l->kill_at = util_now_ns() + UTIL_NS_PER_S;
+            l->kill_at = util_now_ns() + R2_NS_PER_S;
         }
         launch_children_reap(l);
         if (l->kill_at && util_now_ns() >= l->kill_at) {
             launch_children_kill(l);
-            l->kill_at = util_now_ns() + UTIL_NS_PER_S;
+            l->kill_at = util_now_ns() + R2_NS_PER_S;
         }
     }
 }

@@ -382,7 +382,7 @@ static void opts_defaults(struct opts *o, int argc, char **argv)
         .type = TYPE_FLOAT,
         .redop = REDOP_SUM,
         .average = 1,
-        .timeout_ns = 60 * UTIL_NS_PER_S,
+        .timeout_ns = 60 * R2_NS_PER_S,
         .hosts = 2,
         .ranks_per_host = 1,
         .buffer_bytes = 4 << 20,
@@ -390,7 +390,7 @@ static void opts_defaults(struct opts *o, int argc, char **argv)
         .batch_bytes = 256 << 20,
         .out_of_place = true,
         .in_place = true,
-        .interval_ns = UTIL_NS_PER_S / 10,
+        .interval_ns = R2_NS_PER_S / 10,
         .argc = argc,
         .argv = argv,
     };

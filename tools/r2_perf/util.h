@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "plugin/base/r2_time.h"
+
 /* The exit codes of nccl-tests. 2 (CUDA) cannot happen here. */
 enum perf_exit {
     PERF_OK = 0,
@@ -21,14 +23,10 @@ enum perf_exit {
     PERF_RESULT = 7,   /* wrong data, or slower than NCCL_TESTS_MIN_BW allows */
 };
 
-#define UTIL_NS_PER_S 1000000000ull
-
 /* Nanoseconds of CLOCK_MONOTONIC: one clock for all processes of a machine. */
 static inline uint64_t util_now_ns(void)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * UTIL_NS_PER_S + (uint64_t)ts.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 static inline size_t util_size_min(size_t a, size_t b)

@@ -11,8 +11,8 @@
 
 /* After a failure the main thread gets this long to leave the plugin, close its connections and
  * report. */
-#define WATCH_GRACE_NS (4 * UTIL_NS_PER_S)
-#define WATCH_TICK_NS  (UTIL_NS_PER_S / 5)
+#define WATCH_GRACE_NS (4 * R2_NS_PER_S)
+#define WATCH_TICK_NS  (R2_NS_PER_S / 5)
 
 static struct {
     struct boot *boot;
@@ -64,8 +64,8 @@ static bool watch_tick(void)
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += (long)WATCH_TICK_NS;
-    until.tv_sec += until.tv_nsec / (long)UTIL_NS_PER_S;
-    until.tv_nsec %= (long)UTIL_NS_PER_S;
+    until.tv_sec += until.tv_nsec / (long)R2_NS_PER_S;
+    until.tv_nsec %= (long)R2_NS_PER_S;
     pthread_mutex_lock(&watch_state.lock);
     if (!watch_state.stop) {
         pthread_cond_timedwait(&watch_state.cond, &watch_state.lock, &until);

@@ -1,9 +1,10 @@
 /* What NICs carried, over time: what rows of processes say, in parts of one length. */
 #include <stdlib.h>
 
+#include "plugin/base/r2_time.h"
 #include "tools/r2_report/story.h"
 
-#define SECOND 1000000000ull
+#define SECOND R2_NS_PER_S
 
 void story_rates_begin(struct story *s, uint64_t from, uint64_t to)
 {

@@ -10,7 +10,6 @@
 
 #include "tools/r2_stat/prom.h"
 
-#define NS ((uint64_t)1000000000)
 /* The first bound of stalls, log2 of ns: 65.5 us, which is less than any of hardware. */
 #define STALL_FIRST (16 - R2_HIST_FROM)
 
@@ -103,7 +102,6 @@ static void host_counters(const struct out *o)
 static void host_gauges(const struct out *o)
 {
     uint64_t all = 0, up = 0, stall = 0;
-    struct timespec ts;
 
     for (int i = 0; i < o->found->procs; i++) {
         const struct r2_stat_who *w = &o->found->proc[i]->v.who;
@@ -131,10 +129,9 @@ static void host_gauges(const struct out *o)
     }
     one(o, "r2_collector_success", "gauge", "1: all statistics files could be read.",
         o->found->unread == 0);
-    clock_gettime(CLOCK_REALTIME, &ts);
     prom_head(o->f, "r2_collector_timestamp_seconds", "gauge", "When this was written.");
     fputs("r2_collector_timestamp_seconds ", o->f);
-    seconds(o, (uint64_t)ts.tv_sec * NS + (uint64_t)ts.tv_nsec);
+    seconds(o, r2_clock_ns(CLOCK_REALTIME));
 }
 
 /* --- histograms --- */

@@ -6,8 +6,11 @@
 
 #include <stdio.h>
 
+#include "plugin/base/r2_time.h"
 #include "plugin/probe/probe_line.h"
 #include "tools/r2_stat/stat.h"
+
+#define NS ((uint64_t)R2_NS_PER_S) /* of a second */
 
 enum prom_sum {
     PROM_FAULTS,

@@ -6,8 +6,6 @@
 
 #include "tools/r2_stat/prom.h"
 
-#define NS ((uint64_t)1000000000)
-
 /* --- jobs --- */
 
 /* Where the job of process @i ends. */

@@ -31,10 +31,7 @@ static struct peer *peer_at(struct peer *peers, int *n, const char *host)
 
 static int is_fresh(const struct r2_stat_transfer *t)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return t->at != 0 && t->at + FRESH >= (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+    return t->at != 0 && t->at + FRESH >= r2_clock_ns(CLOCK_REALTIME);
 }
 
 static int peers_take(const struct stat_found *found, struct peer *peers)

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/r2_time.h"
 #include "tcpdev_int.h"
 
 #define DEVICES_MAX 8
@@ -34,10 +35,7 @@ bool tcpdev_has(const struct ibv_context *ctx)
 
 uint64_t tcpdev_now(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014), from a random seed. Lock held. */

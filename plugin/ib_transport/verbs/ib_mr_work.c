@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#define NS_PER_S 1000000000ull
+#include "base/r2_time.h"
 
 /*
  * A driver that works needs about as long as those of other NICs for the same memory, which may be
@@ -19,10 +19,7 @@
 
 uint64_t ib_mr_work_now(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 static void cond_setup(pthread_cond_t *c)
@@ -143,7 +140,8 @@ static int run_here(struct ib_mr_work *w)
 /* Lock held. 0, or ETIMEDOUT. */
 static int wait_until(struct ib_mr_work *w, uint64_t end)
 {
-    struct timespec t = {.tv_sec = (time_t)(end / NS_PER_S), .tv_nsec = (long)(end % NS_PER_S)};
+    struct timespec t = {.tv_sec = (time_t)(end / R2_NS_PER_S),
+                         .tv_nsec = (long)(end % R2_NS_PER_S)};
 
     return pthread_cond_timedwait(&w->ended, w->lock, &t);
 }

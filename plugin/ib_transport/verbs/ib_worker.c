@@ -9,8 +9,7 @@
 #include <time.h>
 
 #include "base/r2_log.h"
-
-#define NS_PER_S 1000000000ull
+#include "base/r2_time.h"
 
 /*
  * worker.lock: its queue and flags. workers.done_lock: the list of finished jobs, and of each job
@@ -193,7 +192,7 @@ struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void
     for (int i = 0; env->threads && i < devices; i++) {
         rc = worker_start(&all->worker[i]);
         if (rc != 0) {
-            ib_workers_destroy(all, NS_PER_S);
+            ib_workers_destroy(all, R2_NS_PER_S);
             errno = rc;
             return NULL;
         }
@@ -267,9 +266,9 @@ uint64_t ib_workers_destroy(struct ib_workers *all, uint64_t limit_ns)
         return 0;
     }
     clock_gettime(CLOCK_MONOTONIC, &deadline);
-    end = (uint64_t)deadline.tv_nsec + limit_ns % NS_PER_S;
-    deadline.tv_sec += (time_t)(limit_ns / NS_PER_S + end / NS_PER_S);
-    deadline.tv_nsec = (long)(end % NS_PER_S);
+    end = (uint64_t)deadline.tv_nsec + limit_ns % R2_NS_PER_S;
+    deadline.tv_sec += (time_t)(limit_ns / R2_NS_PER_S + end / R2_NS_PER_S);
+    deadline.tv_nsec = (long)(end % R2_NS_PER_S);
 
     for (int i = 0; i < all->devices; i++) {
         struct worker *w = &all->worker[i];

@@ -45,7 +45,7 @@ void life_phase(struct life *l, const char *name)
     atomic_store(&p->limit_ns, 0);
     if (name) {
         snprintf(p->phase, sizeof(p->phase), "%s", name);
-        atomic_store(&p->limit_ns, util_now_ns() + LIFE_LIMIT_S * UTIL_NS_PER_S);
+        atomic_store(&p->limit_ns, util_now_ns() + LIFE_LIMIT_S * R2_NS_PER_S);
     }
 }
 

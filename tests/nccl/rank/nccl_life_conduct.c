@@ -354,7 +354,7 @@ static void limits_look(struct conduct *c)
         failed(c, PERF_INTERNAL, "interrupted");
     }
     if (atomic_load(&c->board->failed) == 2 && c->kill_at == 0) {
-        c->kill_at = now + (stopped ? 0 : GRACE_S * UTIL_NS_PER_S);
+        c->kill_at = now + (stopped ? 0 : GRACE_S * R2_NS_PER_S);
     }
     if (c->kill_at && now >= c->kill_at) {
         for (int r = 0; r < c->s->ranks; r++) {

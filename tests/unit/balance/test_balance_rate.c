@@ -3,9 +3,8 @@
 #include <string.h>
 
 #include "balance/balance_slow.h"
+#include "tests/support/times.h"
 #include "tests/unit/suite.h"
-
-#define MS 1000000ull
 
 static struct balance_tempo tempo_of(unsigned looks, unsigned busy_of_ten, uint64_t bytes,
                                      uint64_t queued)

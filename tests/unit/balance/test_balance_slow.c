@@ -9,6 +9,7 @@
 
 #include "balance/balance_fill.h"
 #include "balance/balance_slow.h"
+#include "tests/support/times.h"
 #include "tests/unit/suite.h"
 
 #define NICS   4
@@ -16,8 +17,6 @@
 #define WINDOW 8
 #define STEP   250000ull /* ns */
 #define LOOK   7500000ull
-#define S      1000000000ull
-#define MS     1000000ull
 #define CAP    100000000.0 /* bytes/s of a link */
 
 /* --- the model --- */

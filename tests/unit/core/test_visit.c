@@ -1,4 +1,5 @@
 /* How many barriers the service thread pays for its visits, and when gates are strict. */
+#include "tests/support/times.h"
 #include "tests/unit/suite.h"
 
 #include <linux/membarrier.h>
@@ -11,8 +12,6 @@
 #include "plugin/core/r2_visit.h"
 
 #define COMMS 1000
-#define MS    1000000ull
-#define S     1000000000ull
 
 static unsigned barriers;
 static uint64_t now;

@@ -1,4 +1,5 @@
 /* In-process engine: clock, user events, determinism, description, cost. */
+#include "plugin/base/r2_time.h"
 #include "tests/unit/test_fabric_pair.h"
 
 #include <arpa/inet.h>
@@ -248,10 +249,7 @@ END_TEST
 
 static uint64_t cpu_ns(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return r2_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* What a simulation of a thousand schedules can afford. The bounds are wide, for builds with

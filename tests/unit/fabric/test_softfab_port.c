@@ -2,12 +2,11 @@
  * the test's. */
 #include "tests/fabric/shm/seg_port.h"
 
+#include "tests/support/times.h"
 #include "tests/unit/suite.h"
 
 #include <string.h>
 
-#define US    1000ull
-#define MS    1000000ull
 #define T0    (50 * 1000 * MS)
 #define USERS 5
 #define LOG   40000

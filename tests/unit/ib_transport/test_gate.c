@@ -1,5 +1,6 @@
 /* The gate between NCCL's thread and visitors: who is inside is alone, also when the kernel refuses
  * the barrier that it accepted at the start. */
+#include "plugin/base/r2_time.h"
 #include "tests/unit/suite.h"
 
 #include <errno.h>
@@ -96,10 +97,7 @@ static void *owner(void *arg)
 
 static uint64_t now_ns(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 enum strictness { LOOSE, STRICT, CHANGING };
@@ -250,10 +248,7 @@ static void *owner_keeps(void *arg)
 
 static uint64_t cpu_ns(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+    return r2_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* An owner that has lost its core inside the gate gets the visitor's: who waits does not compute.

@@ -16,6 +16,7 @@
 
 #include "oob/oob_mpi_load.h"
 #include "base/r2_env.h"
+#include "tests/support/times.h"
 
 #define RANKS     4
 #define MESSAGES  400
@@ -23,7 +24,6 @@
 #define CROSSINGS 100
 #define TAG       77
 #define LIMIT_S   100 /* against a hang, of each thing that is waited for */
-#define MS        1000000ull
 
 /* No timer of a channel runs out within the test, however little of the processors the ranks get:
  * what comes of a timer does not come, and a loss has another reason. */

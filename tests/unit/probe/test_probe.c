@@ -5,9 +5,7 @@
 
 #include "plugin/control/fo_proto.h"
 #include "plugin/probe/probe_watch.h"
-
-#define MS 1000000ull
-#define S  1000000000ull
+#include "tests/support/times.h"
 
 /* --- pure: rate, expected time, limits, back-off --- */
 

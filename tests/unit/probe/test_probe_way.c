@@ -3,10 +3,8 @@
 #include <string.h>
 
 #include "plugin/probe/probe_way.h"
+#include "tests/support/times.h"
 #include "tests/unit/suite.h"
-
-#define MS 1000000ull
-#define S  1000000000ull
 
 /* Ways of two ports: labels, the ports that drivers make of them, and which one is taken. */
 START_TEST(labels_of_ways)

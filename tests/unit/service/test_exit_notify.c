@@ -1,5 +1,6 @@
 /* The end of a process in the middle of everything (P28): its last words say what has landed, and
  * no more than that. */
+#include "plugin/base/r2_time.h"
 #include "tests/unit/race_rig.h"
 
 #include <time.h>
@@ -13,10 +14,7 @@ static int sender_over(struct rig *r)
 
 static uint64_t real_ns(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return r2_clock_ns(CLOCK_MONOTONIC);
 }
 
 static const struct fo_fenced *bye_of_receiver(void)

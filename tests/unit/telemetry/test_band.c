@@ -5,11 +5,8 @@
 #include <string.h>
 
 #include "plugin/telemetry/r2_band.h"
+#include "tests/support/times.h"
 #include "tests/unit/suite.h"
-
-#define S  1000000000ull
-#define MS 1000000ull
-#define US 1000ull
 
 static struct r2_band b;
 static uint64_t now;

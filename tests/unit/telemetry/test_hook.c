@@ -14,9 +14,9 @@
 
 #include "plugin/base/r2_log.h"
 #include "plugin/telemetry/r2_hook.h"
+#include "tests/support/times.h"
 #include "tests/unit/suite.h"
 
-#define S    1000000000ull
 #define LINE "{\"kind\":\"checkpoint\"}\n"
 
 /* As /proc shows signals: all but 32 and 33, which are libc's own. */

@@ -5,12 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/times.h"
 #include "tests/unit/fsize.h"
 #include "tests/unit/report_rig.h"
 
 #include "plugin/telemetry/r2_traffic_file.h"
 
-#define S    1000000000ull
 #define REAL (1800000000 * S) /* of clock 0 */
 
 static struct r2_traffic_view traffic;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/base/r2_time.h"
 #include "tests/unit/suite.h"
 #include "tools/r2_diag/figures.c"
 #include "tools/r2_diag/json_read.c"
@@ -11,7 +12,7 @@
 #include "tools/r2_diag/words.c"
 #include "tools/shared/json_in.c"
 
-#define SECOND 1000000000ull
+#define SECOND R2_NS_PER_S
 #define NOW    (1795752000 * SECOND) /* 2026-11-27T04:00:00Z */
 
 static struct figures f;

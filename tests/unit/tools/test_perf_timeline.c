@@ -7,12 +7,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/support/times.h"
 #include "tools/r2_perf/timeline.c"
 #include "tools/r2_perf/trace.c"
 
 #include "tests/unit/suite.h"
 
-#define MS      1000000ull
 #define T0      (5000 * MS) /* when the clock of the run starts */
 #define STEP    (50 * MS)
 #define ONE_BUS 1e6 /* bytes of bus bandwidth that a run is worth */

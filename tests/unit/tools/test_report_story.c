@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/times.h"
 #include "tests/unit/suite.h"
 #include "tools/shared/json_in.c"
 #include "tools/r2_report/story.c"
@@ -347,7 +348,6 @@ START_TEST(traffic_of_nics)
 END_TEST
 
 /* A picture's text goes through no escaping but that of XML. */
-#define S 1000000000ull
 
 static double rates_sum(const struct story_nic *n)
 {

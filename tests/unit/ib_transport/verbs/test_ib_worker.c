@@ -8,9 +8,9 @@
 #include <time.h>
 
 #include "ib_transport/verbs/ib_worker.h"
+#include "plugin/base/r2_time.h"
 
-#define JOBS      200
-#define NS_PER_MS 1000000ull
+#define JOBS 200
 
 struct test_job {
     struct ib_job job; /* first */
@@ -123,7 +123,7 @@ START_TEST(order_per_device)
     ck_assert(!pthread_equal(jobs[0][0].ran_on, jobs[1][0].ran_on));
     ck_assert_int_eq(ib_workers_pending(workers), 0);
     ck_assert_int_eq(ib_workers_reap(workers), 0);
-    ib_workers_destroy(workers, NS_PER_MS);
+    ib_workers_destroy(workers, R2_NS_PER_MS);
 }
 END_TEST
 
@@ -150,7 +150,7 @@ START_TEST(urgent_jobs_go_first)
     }
     ck_assert_int_eq(ib_worker_step(workers, 0), 0);
     ck_assert_int_eq(ib_workers_reap(workers), 7);
-    ib_workers_destroy(workers, NS_PER_MS);
+    ib_workers_destroy(workers, R2_NS_PER_MS);
 }
 END_TEST
 
@@ -189,7 +189,7 @@ START_TEST(a_quiet_end_wakes_nobody)
     quiet[0].job.run = run;
     ib_workers_submit(workers, 0, &quiet[0].job);
     reap(1);
-    ib_workers_destroy(workers, NS_PER_MS);
+    ib_workers_destroy(workers, R2_NS_PER_MS);
 }
 END_TEST
 
@@ -223,7 +223,7 @@ START_TEST(a_quiet_end_that_is_wanted_wakes)
     ib_worker_step(workers, 0);
     ck_assert_int_eq(atomic_load(&wakes), before + 2);
     ck_assert_int_eq(ib_workers_reap(workers), 1);
-    ib_workers_destroy(workers, NS_PER_MS);
+    ib_workers_destroy(workers, R2_NS_PER_MS);
 }
 END_TEST
 
@@ -251,7 +251,7 @@ START_TEST(no_wanted_end_is_lost)
         ib_workers_want(workers, &t.job);
         reap(1);
     }
-    ib_workers_destroy(workers, NS_PER_MS);
+    ib_workers_destroy(workers, R2_NS_PER_MS);
 }
 END_TEST
 
@@ -281,7 +281,7 @@ START_TEST(a_hung_device_blocks_no_other)
     reap(2);
     ck_assert_int_eq(order[0][0], 1);
     ck_assert_int_eq(order[0][1], 2);
-    ib_workers_destroy(workers, NS_PER_MS);
+    ib_workers_destroy(workers, R2_NS_PER_MS);
 }
 END_TEST
 
@@ -307,7 +307,7 @@ START_TEST(a_job_may_be_submitted_from_done)
     ib_workers_submit(workers, 0, &j.job);
     reap(4);
     ck_assert_int_eq(j.runs, 4);
-    ib_workers_destroy(workers, NS_PER_MS);
+    ib_workers_destroy(workers, R2_NS_PER_MS);
 }
 END_TEST
 
@@ -321,7 +321,7 @@ START_TEST(done_is_optional)
     ib_workers_submit(workers, 0, &j.job);
     reap(1);
     ck_assert_int_eq(j.job.busy, 0);
-    ib_workers_destroy(workers, NS_PER_MS);
+    ib_workers_destroy(workers, R2_NS_PER_MS);
 }
 END_TEST
 
@@ -334,7 +334,7 @@ START_TEST(destroy_lets_the_queue_run)
         job_init(&jobs[i], i);
         ib_workers_submit(workers, 0, &jobs[i].job);
     }
-    ck_assert_uint_eq(ib_workers_destroy(workers, 10000 * NS_PER_MS), 0);
+    ck_assert_uint_eq(ib_workers_destroy(workers, 10000 * R2_NS_PER_MS), 0);
     for (int i = 0; i < JOBS; i++) {
         ck_assert_int_eq(jobs[i].runs, 1);
         ck_assert_int_eq(jobs[i].dones, 0);
@@ -381,7 +381,8 @@ START_TEST(a_driver_that_never_returns)
     ib_workers_submit(workers, 1, &other.job);
     reap(1);
     before = now_ms();
-    ck_assert_uint_eq(ib_workers_destroy(workers, 50 * NS_PER_MS), 1); /* device 0, and only that */
+    ck_assert_uint_eq(ib_workers_destroy(workers, 50 * R2_NS_PER_MS),
+                      1); /* device 0, and only that */
     ck_assert_uint_ge(now_ms() - before, 50);
     ck_assert_uint_lt(now_ms() - before, 5000);
     woke = atomic_load(&wakes);

@@ -7,6 +7,7 @@
 #include "plugin/probe/probe_incident.h"
 #include "plugin/probe/diagnosis/r2_locate.h"
 #include "plugin/base/r2_log.h"
+#include "plugin/base/r2_time.h"
 #include "probe/probe_verdict.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
@@ -14,7 +15,7 @@
 #include "plugin/probe/diagnosis/r2_verdict.h"
 #include "plugin/core/r2_notify.h"
 
-#define MSEC 1000000ull
+#define MSEC R2_NS_PER_MS
 #define FAST QUIET_RC, "NCCL_R2_LOOK=60000", "NCCL_R2_T_RETURN=20"
 
 /* --- the rule --- */

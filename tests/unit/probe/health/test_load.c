@@ -1,14 +1,13 @@
 /* What the NICs of both ends move while a probe goes unanswered: the pure parts (probe_load), the
  * words about it between processes of a host (registry) and of a connection (LOAD). In instances:
  * test_congest.c. */
+#include "tests/support/times.h"
 #include "tests/unit/registry_rig.h"
 
 #include "plugin/control/fo_proto.h"
 #include "plugin/probe/probe_load.h"
 #include "plugin/probe/probe_watch.h"
 
-#define MS 1000000ull
-#define S  1000000000ull
 #define MB 1000000ull
 
 /* --- rate --- */

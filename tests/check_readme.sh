@@ -30,6 +30,12 @@ diff -u $page "$want"
 ok $? "$page is not up to date: run make readme"
 [ "$(wc -l <README.md)" -le 150 ]
 ok $? "README.md has $(wc -l <README.md) lines, more than 150"
+# Who writes a table finds it by its marks, each a line of its own.
+for doc in README.md docs/*.md docs/*/*.md tests/*/README.md tools/*/README.md; do
+    [ -e "$doc" ] || continue
+    ! grep -qE '(.<!-- |<!-- .* -->.)' "$doc"
+    ok $? "$doc has a mark that is not a line of its own"
+done
 # Links, relative to the document, and files named as docs/NAME or tests/NAME, relative to the root.
 for doc in README.md CONTRIBUTING.md NEWS.md SECURITY.md docs/*.md docs/*/*.md tests/README.md tests/*/README.md tools/*/README.md; do
     [ -e "$doc" ] || continue

@@ -3,8 +3,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/r2_log.h"
-
 #define CONFIRM                                                                                    \
     2u /* windows in a row that say the same, before it is suspected and before it is believed */
 #define PATIENCE                                                                                   \
@@ -129,7 +127,7 @@ static const struct balance_tempo *of_nic(const struct balance_slow_facts *f,
 }
 
 /* Row: from. It is suspected before it is believed. */
-void balance_slow_move(struct balance_slow *s, enum balance_slow_state to, uint16_t rest)
+bool balance_slow_move(struct balance_slow *s, enum balance_slow_state to, uint16_t rest)
 {
     static const unsigned char legal[BALANCE_SLOW_STATES][BALANCE_SLOW_STATES] = {
         [BALANCE_SLOW_NO] = {[BALANCE_SLOW_SUSPECT] = 1},
@@ -138,13 +136,12 @@ void balance_slow_move(struct balance_slow *s, enum balance_slow_state to, uint1
     };
 
     if (!legal[s->state][to]) {
-        R2_WARN("whether a NIC pair is slow cannot go from %s to %s", balance_slow_name(s->state),
-                balance_slow_name(to));
-        return;
+        return false;
     }
     s->state = to;
     s->rest = rest;
     s->good = s->bad = 0;
+    return true;
 }
 
 static void window_no(struct balance_slow *s, const struct balance_slow_facts *f)

@@ -10,6 +10,8 @@
 #ifndef BALANCE_SLOW_H
 #define BALANCE_SLOW_H
 
+#include <stdbool.h>
+
 #include "balance_rate.h"
 
 #define BALANCE_SLOW_ONE 1024u
@@ -58,9 +60,9 @@ struct balance_slow_facts {
     unsigned percent; /* slower than this part of the others is slow: 1 to 80 */
 };
 
-/* The only writer of the state: @rest windows follow in which it is not suspected. What is no legal
- * move changes nothing, and is logged. balance_slow_window() alone calls it, and its suite. */
-void balance_slow_move(struct balance_slow *s, enum balance_slow_state to, uint16_t rest);
+/* The only writer of the state: @rest windows follow in which it is not suspected. False: that is
+ * no legal move, and nothing has changed. balance_slow_window() alone calls it, and its suite. */
+bool balance_slow_move(struct balance_slow *s, enum balance_slow_state to, uint16_t rest);
 
 /* A window has ended. 1: @s->part or @s->nic has changed. */
 int balance_slow_window(struct balance_slow *s, const struct balance_slow_facts *f);

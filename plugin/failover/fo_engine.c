@@ -393,11 +393,7 @@ static bool is_waited_for(const struct fo_conn *fc, int p)
     return fc->conn->path[p].sq.used || ib_send_live_parts(fc->tx, p, fc->conn->path[p].inc) > 0;
 }
 
-/*
- * A path has gone with what was posted on it, as those before it: any other one does no better. S
- * alone judges here, each of whose parts has a completion. R's control writes have few, so that one
- * that carried some looks like one that carried nothing until r2_still.c has asked for one.
- */
+/* A path has gone with what was posted on it, as those before it: any other one does no better. */
 static void check_vain(struct fo_conn *fc, uint64_t now, const char *what)
 {
     uint64_t since = fo_vain_since(fc), ns = since ? r2_elapsed(now, since) : 0;
@@ -452,7 +448,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
     if (is_bug(info) && !fc->closing && !fc->bye.peer && ++fc->bug_faults > 1) {
         fo_fail(fc, R2_ERR_COMM, "a replay repeats what no other path can mend: %s", what);
     }
-    if (vain && fc->tx) {
+    if (vain) {
         check_vain(fc, now, what);
     }
     check_policy(fc, what);

@@ -2,7 +2,8 @@
  * nothing that the connection posts gets through. */
 #include "fo_internal.h"
 
-/* S: a part arrived. R: a control write did; what ends with the incarnation is not counted yet. */
+/* S: a part arrived. R: a control write did, which the watchdog's tick asks of each path that has
+ * some unsignaled; what ends with the incarnation is not counted yet. */
 static bool has_carried(const struct fo_conn *fc, int p)
 {
     const struct ib_path *path = &fc->conn->path[p];

@@ -61,8 +61,7 @@ void ib_workers_submit(struct ib_workers *w, int device, struct ib_job *job);
 
 /*
  * What @job brings is waited for from here on, if it is out: its end wakes even if it is quiet, and
- * if it has ended quietly, that is made up for now. Service thread; never blocks beyond a short
- * lock.
+ * one that has ended quietly wakes at once. Service thread; never blocks beyond a short lock.
  */
 void ib_workers_want(struct ib_workers *w, struct ib_job *job);
 

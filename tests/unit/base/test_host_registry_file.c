@@ -1,4 +1,5 @@
 /* The host registry: files that are none, contents that make no sense, slots that are read. */
+#include "tests/unit/fsize.h"
 #include "tests/unit/registry_rig.h"
 
 #include <sys/resource.h>
@@ -136,10 +137,38 @@ END_TEST
 /* A file system that is full: said as that, and nothing is left behind (teardown). */
 START_TEST(no_room_is_said)
 {
-    struct rlimit small = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
+    struct r2_host_registry *b =
+        FSIZE_LIMITED(4096, r2_host_registry_open(dir, &me, why, sizeof(why)));
 
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
-    refused(strerror(EFBIG));
+    ck_assert_ptr_null(b);
+    ck_assert_msg(strstr(why, strerror(EFBIG)) != NULL, "%s", why);
+}
+END_TEST
+
+static int has_rung(struct r2_host_registry *b)
+{
+    struct pollfd p = {.fd = r2_host_registry_fd(b), .events = POLLIN};
+
+    return poll(&p, 1, 0);
+}
+
+/* The limit of a process counts in the file that another one has made, too: its bell is silent, and
+ * what it says is heard with the next look. */
+START_TEST(who_may_write_no_file_is_heard_later)
+{
+    struct r2_host_registry *a = must_open(), *b = must_open();
+    struct r2_host_registry_event e = event_of(1), got;
+
+    r2_host_registry_heard(b);
+    fsize_limit(8);
+    r2_host_registry_post(a, &e);
+    fsize_limit(RLIM_INFINITY);
+    ck_assert_int_eq(has_rung(b), 0);
+    ck_assert_int_eq(r2_host_registry_next(b, &got, NULL), 1);
+    r2_host_registry_post(a, &e);
+    ck_assert_int_eq(has_rung(b), 1);
+    r2_host_registry_close(b);
+    r2_host_registry_close(a);
 }
 END_TEST
 
@@ -172,6 +201,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, no_room_is_said);
+    tcase_add_test(t, who_may_write_no_file_is_heard_later);
     tcase_add_test(t, without_a_bell);
     tcase_add_test(t, who_is_known_is_heard);
     tcase_add_test(t, what_is_no_registry_is_not_used);

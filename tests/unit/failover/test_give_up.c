@@ -305,6 +305,56 @@ START_TEST(one_pair_in_vain_ends_nothing)
 }
 END_TEST
 
+/* The path that R writes its CTS on. */
+static unsigned cts_path(void)
+{
+    const struct ib_conn *l = &rig->side[1].comm->conn;
+    unsigned p = 0;
+
+    for (uint32_t m = l->up; m; m &= m - 1) {
+        unsigned k = (unsigned)__builtin_ctz(m);
+
+        p = ib_conn_up(l, (int)p) && l->path[p].count.wrs >= l->path[k].count.wrs ? p : k;
+    }
+    return p;
+}
+
+/*
+ * R's paths have carried control writes alone, most of them unsignaled. It loses one of them with a
+ * write, and GIVE_UP and more later the next one: that one has carried something, and the third
+ * does.
+ */
+START_TEST(control_writes_alone_are_not_in_vain)
+{
+    const struct ib_conn *l;
+    char text[40];
+
+    start(3, (const char *[]){"NCCL_IB_TIMEOUT=14", "NCCL_IB_RETRY_CNT=1", "NCCL_R2_GIVE_UP=5000",
+                              "NCCL_R2_WATCHDOG=off", "NCCL_R2_FAILBACK=never", NULL});
+    l = &rig->side[1].comm->conn;
+    recv_post(0, BIG);
+    rig_run(rig, 200 * RIG_MS);
+    for (int lost = 1; lost <= 2; lost++) {
+        unsigned p = cts_path();
+
+        ck_assert_uint_gt(l->path[p].count.wrs, 0);
+        ck_assert_uint_gt(l->path[p].count.cqes, 0);
+        snprintf(text, sizeof(text), "h1:n%d blackhole", l->path[p].nic);
+        fire(text);
+        recv_post(lost, BIG);
+        rig_run(rig, GIVE_UP + RIG_S);
+        ck_assert(!ib_conn_up(l, (int)p));
+        ck_assert_int_eq(rig->side[1].comm->fo.path[p].why.fault, IB_FAULT_WC);
+    }
+    ck_assert(ended(0) == R2_OK && ended(1) == R2_OK);
+    for (int i = 0; i < 3; i++) {
+        send_post(i, BIG);
+    }
+    finish(3, BIG, RIG_S);
+    stop();
+}
+END_TEST
+
 /* The other end's process is stopped for four times as long; its NICs answer. Work under way at S,
  * at R, acknowledged. */
 START_TEST(a_stopped_peer_ends_nothing)
@@ -484,6 +534,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, incarnations_that_flap, 0, 2);
     tcase_add_loop_test(t, incarnations_in_vain, 0, 8);
     tcase_add_test(t, incarnations_in_vain_that_break);
+    tcase_add_test(t, control_writes_alone_are_not_in_vain);
     tcase_add_loop_test(t, one_pair_in_vain_ends_nothing, 0, 2);
     tcase_add_loop_test(t, a_stopped_peer_ends_nothing, 0, 4);
     tcase_add_loop_test(t, who_waits_for_a_program_waits_on, 0, 3);

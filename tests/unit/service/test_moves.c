@@ -233,7 +233,6 @@ START_TEST(slow_is_suspected_before_it_is_believed)
 {
     static const char legal[BALANCE_SLOW_STATES][BALANCE_SLOW_STATES + 1] = {
         [BALANCE_SLOW_NO] = ".x.", [BALANCE_SLOW_SUSPECT] = "x.x", [BALANCE_SLOW_YES] = "x.."};
-    int refused = 0;
 
     for (int from = 0; from < BALANCE_SLOW_STATES; from++) {
         for (int to = 0; to < BALANCE_SLOW_STATES; to++) {
@@ -241,17 +240,13 @@ START_TEST(slow_is_suspected_before_it_is_believed)
                 .state = (enum balance_slow_state)from, .good = 2, .bad = 3, .rest = 4};
             int may = legal[from][to] == 'x';
 
-            balance_slow_move(&s, (enum balance_slow_state)to, 5);
+            ck_assert_int_eq(balance_slow_move(&s, (enum balance_slow_state)to, 5), may);
             ck_assert_int_eq((int)s.state, may ? to : from);
             ck_assert_uint_eq(s.rest, may ? 5 : 4);
             ck_assert_uint_eq(s.good, may ? 0 : 2);
             ck_assert_uint_eq(s.bad, may ? 0 : 3);
-            refused += !may;
         }
     }
-    r2_log_flush();
-    ck_assert_int_eq(warns, refused);
-    ck_assert_str_eq(last, "NET/R2 : whether a NIC pair is slow cannot go from yes to yes");
 }
 END_TEST
 

@@ -10,13 +10,13 @@
 #include <string.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "plugin/telemetry/r2_event.h"
 #include "plugin/telemetry/r2_stat_file.h"
+#include "tests/unit/fsize.h"
 #include "tests/unit/suite.h"
 
 static char dir[64], why[700];
@@ -148,17 +148,17 @@ END_TEST
 /* A file system that is full: no statistics, or no more connections, but no signal. */
 START_TEST(no_room_is_no_signal)
 {
-    struct rlimit small = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
+    const struct r2_stat_conn conn = {.id = 1};
+    const rlim_t room = R2_STAT_SIZE(64);
     struct r2_stat *s;
 
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
-    ck_assert_ptr_null(r2_stat_create(dir, geteuid(), 5, why, sizeof(why)));
+    s = FSIZE_LIMITED(4096, r2_stat_create(dir, geteuid(), 5, why, sizeof(why)));
+    ck_assert_ptr_null(s);
     ck_assert_msg(strstr(why, strerror(EFBIG)) != NULL, "%s", why);
-    small.rlim_cur = R2_STAT_SIZE(64);
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
-    s = must_create(5);
-    ck_assert_int_eq(r2_stat_put_conn(s, 63, &(struct r2_stat_conn){.id = 1}), 1);
-    ck_assert_int_eq(r2_stat_put_conn(s, 64, &(struct r2_stat_conn){.id = 2}), 0);
+    s = FSIZE_LIMITED(room, r2_stat_create(dir, geteuid(), 5, why, sizeof(why)));
+    ck_assert_msg(s != NULL, "%s", why);
+    ck_assert_int_eq(FSIZE_LIMITED(room, r2_stat_put_conn(s, 63, &conn)), 1);
+    ck_assert_int_eq(FSIZE_LIMITED(room, r2_stat_put_conn(s, 64, &conn)), 0);
     r2_stat_remove(s);
 }
 END_TEST

@@ -154,7 +154,7 @@ channel() {
             bad "$label" "$(grep -h '^r2_matrix: ' "$run".r? | head -1)"
         elif grep -q '^# host .*returned' "$run".r?; then
             bad "$label" "a connection ended: $(grep -h '^# host .*returned' "$run".r? | head -1)"
-        elif ! grep -q "NET/R2 : .* h1 path .* \(announced by peer\|peer.s NIC\|settled: \)\|channel to 10\.9\.0\.2:.* control messages go over" "$run.r0" "$run.r2"; then
+        elif ! says 60 0 "NET/R2 : .* h1 path .* \(announced by peer\|peer.s NIC\|settled: \)\|channel to 10\.9\.0\.2:.* control messages go over" "$run.r0" "$run.r2"; then
             bad "$label" "nothing that h1 said arrived"
         else
             ok "$label: $(downs) incarnations down, all connections carry messages"

@@ -82,8 +82,9 @@ struct r2_pair_announce {
     uint8_t answer;  /* the peer wants our state */
     uint8_t inquire; /* the peer is to say whether its end is in order */
     uint8_t back;    /* our NIC has come back: to be announced */
-    uint8_t owes, works;     /* the peer waits for the report that a probe of ours was answered; one
-                                was */
+    uint8_t owes, works; /* the peer waits for the report that a probe of ours was answered which
+                            was posted since it asked; one was */
+    uint64_t owes_since; /* watch's clock */
     struct r2_repeat repeat; /* real time */
 };
 

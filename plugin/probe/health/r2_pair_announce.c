@@ -116,6 +116,19 @@ static void check(struct r2_pair *pair, uint64_t clock)
     r2_pair_begin(pair, clock, 0);
 }
 
+/* The peer asks for what a probe of ours that begins now finds; it repeats that, but for STILL_NS,
+ * behind which it is about another probe of its own. */
+static void on_request(struct r2_pair *pair, uint64_t clock)
+{
+    if (!pair->announce.owes || r2_elapsed(clock, pair->announce.owes_since) >= STILL_NS) {
+        pair->announce.owes_since = clock;
+    }
+    pair->announce.owes = 1;
+    if (pair->probe.greeted && r2_pair_ready(pair) && !r2_pair_is_judged(pair)) {
+        check(pair, clock);
+    }
+}
+
 /* Word about the incarnation of the peer that we are connected to. */
 static void on_known(struct r2_pair *pair, const struct fo_probe *m)
 {
@@ -135,10 +148,8 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
         r2_loopback_probe(pair->inst, pair->nic, pair->inst->watch.clock,
                           R2_MS(pair->inst->cfg.t_probe_ms));
     }
-    pair->announce.owes |= m->flags & FO_PROBE_REQUEST;
-    if ((m->flags & FO_PROBE_REQUEST) && pair->probe.greeted && r2_pair_ready(pair) &&
-        !r2_pair_is_judged(pair)) {
-        check(pair, pair->inst->watch.clock);
+    if (m->flags & FO_PROBE_REQUEST) {
+        on_request(pair, pair->inst->watch.clock);
     }
 }
 

@@ -236,6 +236,23 @@ static void measure(struct r2_pair *pair, uint64_t took)
     }
 }
 
+/* The peer asks whether the way is good: by an answer to what was posted since. One to what went
+ * out before may have crossed before the way broke, and stood in a queue: another one is posted. */
+static void report(struct r2_pair *pair, uint64_t clock)
+{
+    bool late = pair->announce.owes && pair->qp.answered < pair->announce.owes_since;
+
+    pair->probe.check = late;
+    if (late) {
+        pair->probe.checked_at = clock;
+        r2_pair_begin(pair, clock, 0);
+        return;
+    }
+    pair->announce.works |= pair->announce.owes;
+    pair->announce.answer |= pair->announce.owes;
+    pair->announce.owes = 0;
+}
+
 static void answered(struct r2_pair *pair, uint64_t clock)
 {
     int first = pair->probe.last_ok == 0;
@@ -248,12 +265,23 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     pair->probe.answers++;
     pair->build.wait = pair->build.at = 0;
     r2_pair_probe_move(pair, R2_PROBE_IDLE);
-    pair->probe.check = pair->probe.unanswered = pair->probe.anew = 0;
-    pair->announce.works |= pair->announce.owes;
-    pair->announce.answer |= pair->announce.owes;
-    pair->announce.owes = 0;
+    pair->probe.unanswered = pair->probe.anew = 0;
+    report(pair, clock);
     R2_NOTIFY(pair->inst, on_pair, pair, first ? R2_PAIR_FIRST : R2_PAIR_ANSWERED, 0);
     r2_cross_answered(pair, first);
+}
+
+/* What failed was out for as long as RC waits before the peer's process said that its end is in
+ * order: that is the time in which that process, or its host, stood still. */
+static bool stood_before(const struct r2_pair *pair)
+{
+    const struct probe_lane *l = pair->qp.lane;
+    uint64_t since = l[0].waits;
+
+    if (l[1].failed && l[1].waits < since) {
+        since = l[1].waits;
+    }
+    return r2_elapsed(pair->probe.from, since) >= PROBE_QP_TIMEOUT_NS / 2;
 }
 
 /*
@@ -268,7 +296,7 @@ static void broken(struct r2_pair *pair, uint64_t clock)
             pair->probe.check; /* RC decides about the data, or the next suspicion */
         r2_pair_move(pair, R2_PAIR_DEAD);
     } else if (pair->probe.last_ok == 0 &&
-               (pair->probe.state >= R2_PROBE_TIMED || pair->qp.unable)) {
+               ((pair->probe.state >= R2_PROBE_TIMED && !stood_before(pair)) || pair->qp.unable)) {
         dead(pair, clock, "probes fail");
     } else {
         pair->probe.unanswered = 1;

@@ -4,6 +4,7 @@
 #include "tests/unit/watch_rig.h"
 
 #include "plugin/probe/health/r2_loopback.h"
+#include "plugin/probe/health/r2_pair_int.h"
 #include "core/r2_registry.h"
 
 /* --- what was lost before hides nothing later --- */
@@ -416,6 +417,67 @@ START_TEST(the_peer_is_asked_in_any_case)
 }
 END_TEST
 
+/* The answer stood in a queue, and was sent before the way broke: the peer is not told that it
+ * works. */
+START_TEST(an_answer_of_before_the_question_is_none)
+{
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, 100);
+    rig_run(rig, 100 * RIG_MS);
+    rig->filter = count_works;
+    fire("h0:n0 delay 20ms");
+    ask(1, 0);
+    rig_run(rig, 10 * RIG_MS);
+    fire("h0:n0 blackhole");
+    ask(0, 30 * RIG_MS);
+    rig_run(rig, 5 * RIG_MS);
+    ck_assert_uint_ne(pair_of(1, 0)->announce.owes, 0);
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_uint_gt(pair_of(1, 0)->probe.last_ok, pair_of(1, 0)->announce.owes_since);
+    ck_assert(r2_pair_is_probing(pair_of(1, 0))); /* another one is out for that */
+    ck_assert_int_eq(pair_of(0, 0)->probe.state, R2_PROBE_TIMED);
+    ck_assert_int_eq(rig->filter_count, 0);
+    ck_assert(rig_until(rig, path_0_is_down, 50 * RIG_MS));
+    found_as(0, IB_FAULT_SILENT);
+    stop();
+}
+END_TEST
+
+/*
+ * The peer's host stands still just when a probe's queue pair is new, and for longer than RC waits
+ * for an answer: what fails then is no evidence of anything.
+ */
+START_TEST(a_new_queue_pair_and_a_host_that_stands_still)
+{
+    struct r2_inst *inst;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, 100);
+    rig_run(rig, 100 * RIG_MS);
+    rig_enter(&rig->side[0]);
+    r2_pair_rebuild(pair_of(0, 0));
+    rig_run(rig, 10 * RIG_US);
+    while (!r2_pair_ready(pair_of(0, 0))) {
+        ck_assert_uint_eq(pair_of(0, 0)->probe.last_ok, 0);
+        rig_turn(rig, RIG_US);
+    }
+    inst = process_stop(1);
+    fire("h1:* hang");
+    ask(0, 30 * RIG_MS);
+    rig_run(rig, (1050 + (uint64_t)_i * 10) * RIG_MS);
+    ck_assert_uint_eq(pair_of(0, 0)->probe.last_ok, 0);
+    fire("h1:* unhang");
+    process_go(1, inst);
+    rig_run(rig, 3 * RIG_S);
+    nothing_moved();
+    ck_assert_uint_eq(pair_of(0, 0)->probe.silent_at, 0);
+    ck_assert_uint_ne(pair_of(0, 0)->probe.last_ok, 0);
+    stop();
+}
+END_TEST
+
 /* A probe of @side, and the refusal of the one behind it, get lost; the first is out already where
  * @asked. */
 static void stand_still(int side, int asked, uint64_t limit)
@@ -504,6 +566,8 @@ static void add(TCase *t)
     tcase_add_test(t, the_peer_is_told_once);
     tcase_add_test(t, the_peer_is_asked_in_any_case);
     tcase_add_test(t, a_peer_that_stands_still_is_made_anew);
+    tcase_add_test(t, an_answer_of_before_the_question_is_none);
+    tcase_add_loop_test(t, a_new_queue_pair_and_a_host_that_stands_still, 0, 16);
 }
 
 int main(void)

@@ -30,7 +30,8 @@ SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
 # What a tool says of a wrong command line.
 ARGS_SRC  := tools/shared/args.c plugin/base/r2_conf_file.c
-PERF_SRC  := $(wildcard tools/r2_perf/*.c tools/schedule/*.c plugin/planner/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c
+PERF_SRC  := $(wildcard tools/r2_perf/*.c tools/schedule/*.c plugin/planner/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c \
+             plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_band.c plugin/telemetry/r2_event.c plugin/base/r2_hist.c plugin/base/r2_rundir.c plugin/base/r2_fsize.c
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/shared/args.c plugin/base/r2_json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
               plugin/oob/oob_ifsel.c plugin/base/r2_rundir.c plugin/base/r2_symbols.c plugin/base/r2_pages.c plugin/nccl/r2_init_texts.c topo/topo_source.c \

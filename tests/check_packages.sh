@@ -179,6 +179,7 @@ exit
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.stat.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2_config.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2_perf.json
+# nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2_perf_trace.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2_plan.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2_simulate.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2_topo.json

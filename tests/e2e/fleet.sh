@@ -56,7 +56,7 @@ look() {
 run_job() {
     "$B/softfab" up --name $fab --hosts 3 --nics 3 --rate 20MB/s >/dev/null || exit 1
     SLURM_JOB_ID=81233 SLURM_STEP_ID=0 timeout -k 5 120 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts 3 --placement out -w 1 -T 30s \
-        --duration 2s --fault '500ms:h1:n1 blackhole' --fault-cmd "$(look 0)" --fault-cmd "$(look 2)" --fault-cmd "$(look 1)" --fault-optional --after 300ms --json "$log/r2_perf.fault" >"$log/out" 2>&1
+        --duration 2s --fault '500ms:h1:n1 blackhole' --fault-cmd "$(look 0)" --fault-cmd "$(look 2)" --fault-cmd "$(look 1)" --fault-optional --after 300ms --json "$log/r2_perf.fault" --trace "$log/r2_perf_trace.fault" >"$log/out" 2>&1
     rc=$?
     for h in 0 1 2; do
         "$B/softfab" exec --name $fab --host $h -- sh -c 'cat "$NCCL_R2_RUN_DIR"/nccl-net-r2.*.events.ndjson' >"$log/r2.event.$h"
@@ -177,6 +177,7 @@ samples() {
     "$B/r2_plan" simulate --nodes 4 --lost 1:1 --json >"$log/r2_simulate.lost"
     "$B/r2_perf" sendrecv --hosts 2 --nics 2 -b 64K -e 128K -f 2 -n 3 -I 1 --json "$log/r2_perf.spread" >/dev/null 2>&1
     "$B/r2_perf" all_reduce --algo tree --hosts 2 --nics 2 -b 64K -e 64K -n 2 --json "$log/r2_perf.planned" >/dev/null 2>&1
+    "$B/r2_perf" all_reduce --hosts 1 --nics 2 --placement out -b 8 -e 8 -n 5000 -c 0 --trace "$log/r2_perf_trace.many" >/dev/null 2>&1
     "$B/r2_ctl" status --run-dir "$log" --json >"$log/r2.ctl.idle"
     "$B/r2_stat" --run-dir "$log/root" --json >"$log/r2.stat.idle"
     "$B/r2_diag" --json "$log/r2.stat.lost.0" "$log/r2.stat.lost.1" "$log/none" >"$log/r2.diag.host" 2>/dev/null
@@ -198,7 +199,7 @@ refused() {
 }
 wanted schemas && {
     samples
-    for schema in r2.stat r2.history r2.nic-history r2.event r2.ctl r2.diag r2_config r2_topo r2_plan r2_simulate r2_perf softfab; do
+    for schema in r2.stat r2.history r2.nic-history r2.event r2.ctl r2.diag r2_config r2_topo r2_plan r2_simulate r2_perf r2_perf_trace softfab; do
         cat "$log/$schema".* >"$log/docs"
         faults $schema "$log/docs" >"$log/said"
         [ "$(jq -s length "$log/docs")" -gt 0 ] || echo "no sample" >"$log/said"
@@ -213,7 +214,7 @@ wanted schemas && {
         if [ $keys -gt 0 ] && [ $missed = $keys ]; then ok "schema $schema: each of $keys keys is missed"; else bad "schema $schema" "$missed of $keys keys are missed"; fi
         refused $schema '.unheard = 1' "$log/first" 'unheard is not in the schema'
     done
-    if [ "$(find share/schemas -type f | wc -l)" = 12 ]; then ok "each schema has samples"; else bad "schemas" "$(ls share/schemas)"; fi
+    if [ "$(find share/schemas -type f | wc -l)" = 13 ]; then ok "each schema has samples"; else bad "schemas" "$(ls share/schemas)"; fi
     lost=$log/r2.stat.lost.1
     refused r2.stat '.jobs[0].processes[0].pid = "1"' "$lost" 'pid is string, not integer'
     refused r2.stat '.jobs[0].processes[0].nics[0].state = "sad"' "$lost" 'state is sad, none of'
@@ -223,6 +224,13 @@ wanted schemas && {
     refused r2.event '.ts = "today"' "$log/r2.event.1" 'ts is today, not like'
     refused r2.event '.schema = "r2.event/2"' "$log/r2.event.1" 'schema is r2.event/2, not r2.event/1'
     refused r2.event '.mono_ns = -1' "$log/r2.event.1" 'mono_ns is -1, less than 0'
+    kinds='.properties.traceEvents.items.properties'
+    jq -r "$kinds.cat.enum[], $kinds.ph.enum[]" share/schemas/r2_perf_trace.json | sort >"$log/kinds"
+    cat "$log"/r2_perf_trace.* | jq -r '.traceEvents[] | .cat // empty, .ph' | sort -u | comm -23 "$log/kinds" - >"$log/said"
+    empty "schema r2_perf_trace: each kind of event has samples" "$log/said"
+    refused r2_perf_trace '.traceEvents[-1].ts = -1' "$log/r2_perf_trace.fault" 'ts is -1, less than 0'
+    refused r2_perf_trace '.traceEvents[-1].ph = "B"' "$log/r2_perf_trace.fault" 'ph is B, none of'
+    refused r2_perf_trace '.traceEvents[-1].args.bytes = 1' "$log/r2_perf_trace.fault" 'bytes is not in the schema'
     jq -c '.unheard = 1' "$log/r2.event.1" >"$log/changed"
     open=true
     faults r2.event "$log/changed" >"$log/said"

@@ -63,7 +63,7 @@ fi
 # usage errors: 6, and the message names the option
 for bad in "--bogus 1" "-d fp8" "-o mulsum" "-n x" "-n 0" "-b 8 -e 4" "-t 2" "-G 1" "-R 1" "-g 2" "--fault 2s:h0" \
     "--fault-cmd now:true" "--intra pcie" "-T soon" "--channels 99" "-n" "extra" "--buffsize 5000" "-K 5" "-r 64" \
-    "--spines 4" "--nics 2 --spines 65"; do
+    "--spines 4" "--nics 2 --spines 65" "--trace="; do
     run all_reduce $bad
     expect "usage: $bad" 6
     [ -s "$TMP/err" ] && pass || fail "usage: $bad says nothing"

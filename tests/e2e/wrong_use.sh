@@ -125,6 +125,8 @@ refuses 2 "'zzz' is none of up, exec, fault, status, down" softfab zzz
 # what cannot be is refused before the run
 refuses 6 "--plot $tmp/none/x.svg: No such file or directory" r2_perf all_reduce --plot "$tmp/none/x.svg"
 refuses 6 "--plot $tmp: Is a directory" r2_perf all_reduce --plot "$tmp"
+refuses 6 "--trace $tmp/none/x.json: No such file or directory" r2_perf all_reduce --trace "$tmp/none/x.json"
+refuses 6 "--trace $tmp: Is a directory" r2_perf all_reduce --trace "$tmp"
 
 refuses 6 "option --root: there is no rank 9: 2 hosts with 1 each have 0 to 1" r2_perf broadcast --nics 2 -r 9
 refuses 6 "option --late: there is no rank 2: 2 hosts with 1 each have 0 to 1" r2_perf all_reduce --nics 2 --late 2:1s

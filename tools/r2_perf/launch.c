@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/r2_perf/outfile.h"
 #include "tools/r2_perf/util.h"
 #include "tools/r2_perf/watch.h"
 
@@ -185,6 +186,17 @@ static bool launch_plot_fits(const struct opts *o)
     }
     free(folder);
     return fits;
+}
+
+/* So is a trace. */
+static bool launch_trace_fits(const struct opts *o)
+{
+    if (o->trace && outfile_check(o->trace) != 0) {
+        fprintf(stderr, "%s: --trace %s: %s\n", program_invocation_short_name, o->trace,
+                strerror(errno));
+        return false;
+    }
+    return true;
 }
 
 static void launch_fabric_down(struct launch *l)
@@ -415,7 +427,7 @@ static int launch_ranks_run(struct launch *l)
 
 int launch_run(const struct opts *o)
 {
-    if (!launch_ranks_fit(o) || !launch_plot_fits(o)) {
+    if (!launch_ranks_fit(o) || !launch_plot_fits(o) || !launch_trace_fits(o)) {
         return PERF_USAGE;
     }
     struct launch *l = util_mem_alloc(1, sizeof(*l));

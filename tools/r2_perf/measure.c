@@ -126,6 +126,22 @@ static void measure_op_prepare(struct measure *m, const struct measure_state *s,
     }
 }
 
+/* What came out of operation @i of a batch that has run. */
+static void measure_op_note(struct measure *m, struct measure_state *s,
+                            const struct engine_batch *b, int i, bool check)
+{
+    uint64_t wrong = 0;
+    if (check) {
+        wrong = verify_data_check(m->verify, &m->cases[i], m->ops[i].recv);
+        s->wrong += wrong;
+        m->checked++;
+    }
+    if (m->trace && b->timed) {
+        trace_op_add(m->trace, i ? m->ops[i - 1].end_ns : b->start_ns, m->ops[i].end_ns,
+                     s->c->in_place, check ? (int64_t)wrong : -1);
+    }
+}
+
 /* Run @n operations; @timed: they count. */
 static int measure_batch_run(struct measure *m, struct measure_state *s, int n, bool timed,
                              bool check)
@@ -161,9 +177,8 @@ static int measure_batch_run(struct measure *m, struct measure_state *s, int n, 
         m->after(m->around_arg, s->c, timed, n, (double)(b.end_ns - b.start_ns) / 1e9) != 0) {
         return -1;
     }
-    for (int i = 0; i < n && check; i++) {
-        s->wrong += verify_data_check(m->verify, &m->cases[i], m->ops[i].recv);
-        m->checked++;
+    for (int i = 0; i < n; i++) {
+        measure_op_note(m, s, &b, i, check);
     }
     return 0;
 }

@@ -25,12 +25,13 @@ struct measure {
     size_t pool_bytes;
     struct engine_op *ops; /* of a batch */
     struct verify_case *cases;
-    int room;         /* operations that a batch may have */
-    uint64_t serial;  /* of the next operation: equal on all ranks */
-    uint64_t checked; /* operations checked so far */
-    uint64_t wrong;   /* elements wrong so far, all ranks, timed or not */
-    double bus_bytes; /* worth of all recorded operations */
-    bool recording;   /* the trace runs */
+    int room;            /* operations that a batch may have */
+    uint64_t serial;     /* of the next operation: equal on all ranks */
+    uint64_t checked;    /* operations checked so far */
+    uint64_t wrong;      /* elements wrong so far, all ranks, timed or not */
+    double bus_bytes;    /* worth of all recorded operations */
+    bool recording;      /* the trace runs */
+    struct trace *trace; /* gets the operations of the watched size; NULL: nobody asks */
     void (*started)(void *arg,
                     uint64_t start_ns); /* when the watched size starts; NULL: nobody asks */
     bool (*unfinished)(

@@ -277,6 +277,8 @@ static const struct row rows[] = {
     {"idle-sleep", 0, "TIME", "sleep so long whenever nothing moved (default: spin, as NCCL does)",
      ROW_TIME, AT(idle_ns), 0, 0, NULL},
     {"plot", 0, "FILE.svg", "draw the rate over time", ROW_TEXT, AT(plot), 0, 0, NULL},
+    {"trace", 0, "FILE.json", "write what happened as a trace for ui.perfetto.dev", ROW_TEXT,
+     AT(trace), 0, 0, NULL},
     {"rendezvous", 0, "FILE", "under mpirun: a shared file in which rank 0 leaves its address",
      ROW_TEXT, AT(rendezvous), 0, 0, NULL},
 };

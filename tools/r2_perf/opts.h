@@ -29,7 +29,7 @@ struct opts {
     int type, redop; /* -1: all */
     int root_rank, blocking, average, timestamps, unalign, per_iter, per_skip, local_register;
     uint64_t timeout_ns, duration_ns; /* duration 0: by iterations */
-    const char *json, *plot;
+    const char *json, *plot, *trace;
 
     int hosts, ranks_per_host, nics, channels; /* channels 0: one per NIC */
     int spines;                                /* 0: as the fabric has them */

@@ -5,10 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/r2_perf/chrome.h"
 #include "tools/r2_perf/fault.h"
 #include "tools/r2_perf/launch.h"
 #include "tools/r2_perf/log.h"
 #include "tools/r2_perf/measure.h"
+#include "tools/r2_perf/outfile.h"
 #include "tools/r2_perf/planned.h"
 #include "tools/r2_perf/plot.h"
 #include "tools/r2_perf/timeline.h"
@@ -29,10 +31,13 @@ struct rank {
     struct measure measure;
     struct planned planned;     /* with --algo */
     struct fault_agent *faults; /* rank 0 */
+    struct stats *stats;        /* with --trace */
+    struct chrome chrome;       /* likewise */
     struct report report;       /* rank 0 */
     bool report_ready;
     int channels;
     size_t watched_size; /* what the trace is about */
+    double op_bytes;     /* of one operation of it, as algbw counts */
 };
 
 /* Everybody must have what it takes before anybody goes on: then one message says what is missing,
@@ -121,12 +126,19 @@ static int rank_wire_open(struct rank *r)
 
 static void rank_clock_started(void *arg, uint64_t start_ns)
 {
-    fault_agent_start(arg, start_ns);
+    struct rank *r = arg;
+    if (r->faults) {
+        fault_agent_start(r->faults, start_ns);
+    }
+    if (r->stats) {
+        stats_start(r->stats, start_ns);
+    }
 }
 
 static bool rank_faults_unfinished(void *arg)
 {
-    return fault_agent_unfinished(arg);
+    struct rank *r = arg;
+    return fault_agent_unfinished(r->faults);
 }
 
 static int rank_measure_open(struct rank *r)
@@ -138,11 +150,13 @@ static int rank_measure_open(struct rank *r)
     m->engine = r->engine;
     m->rank = r->place->rank;
     m->nranks = r->place->nranks;
-    if (r->faults) {
-        m->started = rank_clock_started;
-        m->unfinished = r->o->after_ns ? rank_faults_unfinished : NULL;
-        m->started_arg = r->faults;
+    if (r->o->trace) {
+        r->stats = stats_open(r->o->interval_ns);
+        m->trace = &r->trace;
     }
+    m->started = r->faults || r->stats ? rank_clock_started : NULL;
+    m->unfinished = r->faults && r->o->after_ns ? rank_faults_unfinished : NULL;
+    m->started_arg = r;
     if (r->o->algo >= 0) {
         r->planned.engine = r->engine;
         m->before = planned_before;
@@ -179,6 +193,7 @@ static void rank_row_print(struct rank *r, const struct measure_case *c, struct 
     row->root = info->rooted ? c->root : -1;
     if (c->watched) {
         r->watched_size = row->size;
+        r->op_bytes = (double)algo_bytes_get(r->o->op, counts.param, ts, r->place->nranks);
     }
     report_row_print(&r->report, row);
 }
@@ -317,12 +332,20 @@ static char *rank_size_text(size_t bytes)
     return util_str_format("%zu %s", bytes, units[unit]);
 }
 
-static void rank_plot_write(const struct rank *r, const struct timeline *t)
+/* What the picture and the trace are of; the caller frees. */
+static char *rank_title_get(const struct rank *r)
 {
     char *size = rank_size_text(r->watched_size);
     char *title =
         util_str_format("%s, %s, %d ranks, %d channels, plugin %s", algo_info_get(r->o->op)->name,
                         size, r->place->nranks, r->channels, r->plugin.net->name);
+    free(size);
+    return title;
+}
+
+static void rank_plot_write(const struct rank *r, const struct timeline *t)
+{
+    char *title = rank_title_get(r);
     if (plot_timeline_write(r->o->plot, title, t) != 0) {
         fprintf(stderr, "%s: --plot %s: %s\n", program_invocation_short_name, r->o->plot,
                 strerror(errno));
@@ -330,7 +353,32 @@ static void rank_plot_write(const struct rank *r, const struct timeline *t)
         printf("# r2 plot %s\n", r->o->plot);
     }
     free(title);
-    free(size);
+}
+
+/* PERF_OK, or the exit code that a trace makes which was asked for and is not there. */
+static int rank_trace_write(const struct rank *r, const struct timeline *t)
+{
+    struct outfile out;
+    char *title = rank_title_get(r);
+    struct chrome_run run = {.operation = algo_info_get(r->o->op)->name,
+                             .plugin = r->plugin.net->name,
+                             .title = title,
+                             .size = r->watched_size,
+                             .op_bytes = r->op_bytes,
+                             .timeline = t};
+    int rc = outfile_open(&out, r->o->trace);
+    if (rc == 0) {
+        chrome_write(&r->chrome, &run, out.f);
+        rc = outfile_close(&out);
+    }
+    if (rc == 0) {
+        printf("# r2 trace %s\n", r->o->trace);
+    } else {
+        fprintf(stderr, "%s: --trace %s: %s\n", program_invocation_short_name, r->o->trace,
+                strerror(errno));
+    }
+    free(title);
+    return rc == 0 ? PERF_OK : PERF_INTERNAL;
 }
 
 /* Rank 0's last words. Returns the exit code. */
@@ -351,7 +399,7 @@ static int rank_results_print(struct rank *r, const struct timeline *t, uint64_t
                              .watched_size = r->watched_size,
                              .timeline = t,
                              .planned = r->o->algo >= 0 ? &r->planned : NULL};
-    bool print = r->o->nfaults || r->o->duration_ns || r->o->stats || r->o->plot;
+    bool print = r->o->nfaults || r->o->duration_ns || r->o->stats || r->o->plot || r->o->trace;
     x.events = fault_events_get(r->faults, &x.nevents);
     int code = report_footer_print(&r->report, NULL);
     report_extra_print(&r->report, &x, print);
@@ -361,12 +409,14 @@ static int rank_results_print(struct rank *r, const struct timeline *t, uint64_t
     if (r->o->plot) {
         rank_plot_write(r, t);
     }
+    int lost = r->o->trace ? rank_trace_write(r, t) : PERF_OK;
     report_close(&r->report, NULL);
     if (code == PERF_OK && (mismatches || r->measure.wrong)) {
         code = PERF_RESULT;
     }
     int faults = rank_faults_code(r, &x);
-    return code ? code : faults;
+    code = code ? code : faults;
+    return code ? code : lost;
 }
 
 /* After the last operation: put everything together. Returns the exit code, or -1 once the run has
@@ -382,6 +432,10 @@ static int rank_results_gather(struct rank *r)
     }
     int rc = timeline_gather(&t, r->boot, r->place->rank, r->place->nranks, &r->trace,
                              r->measure.bus_bytes, log_failovers_count(), r->faults);
+    if (rc == 0 && r->o->trace) {
+        rc = chrome_gather(&r->chrome, r->boot, r->place->rank, r->place->nranks, r->host,
+                           &r->trace, r->stats ? stats_stop(r->stats) : NULL);
+    }
     rc = rc == 0 ? rank_mismatches_gather(r, &mismatches, first, sizeof(first)) : rc;
     if (rc == 0 && r->place->rank == 0) {
         code = rank_results_print(r, &t, mismatches, first);
@@ -399,6 +453,24 @@ static int rank_option_refuse(struct rank *r, const char *option, int rank)
     return rank_fail(r, PERF_USAGE, text);
 }
 
+/* As our own launcher does before it starts ranks; here all hear of it. */
+static int rank_trace_check(struct rank *r)
+{
+    int32_t errors[BOOT_RANKS_MAX] = {0};
+    char text[700];
+    if (!r->o->trace || r->place->board_fd >= 0) {
+        return 0;
+    }
+    if (r->place->rank == 0 && outfile_check(r->o->trace) != 0) {
+        errors[0] = errno;
+    }
+    if (boot_allgather(r->boot, errors, sizeof(errors[0])) != 0) {
+        return -1;
+    }
+    snprintf(text, sizeof(text), "--trace %.500s: %s", r->o->trace, strerror(errors[0]));
+    return errors[0] ? rank_fail(r, PERF_USAGE, text) : 0;
+}
+
 static int rank_work(struct rank *r)
 {
     if (rank_plugin_open(r) != 0 || rank_devices_exchange(r) != 0) {
@@ -409,6 +481,9 @@ static int rank_work(struct rank *r)
     }
     if (r->o->late_ns && r->o->late_rank >= r->place->nranks) {
         return rank_option_refuse(r, "late", r->o->late_rank);
+    }
+    if (rank_trace_check(r) != 0) {
+        return -1;
     }
     if (r->place->rank == 0) {
         r->faults = fault_agent_open(r->o, launch_softfab_get(), launch_fabric_get());
@@ -441,6 +516,8 @@ static void rank_close(struct rank *r)
     measure_close(&r->measure);
     planned_close(&r->planned);
     fault_agent_close(r->faults);
+    stats_close(r->stats);
+    chrome_free(&r->chrome);
     trace_free(&r->trace);
 }
 

@@ -10,11 +10,8 @@
 /* Intervals in which less than this was timed say nothing about the rate. */
 #define TIMELINE_ACTIVE_MIN 0.05
 
-/* Every rank's @bytes of @data, each padded to the longest, as one new array; caller frees. NULL
- * once the run failed.
- */
-static char *timeline_all_get(struct boot *boot, int rank, int nranks, const void *data,
-                              uint64_t bytes, uint64_t *sizes, uint64_t *longest)
+char *timeline_all_get(struct boot *boot, int rank, int nranks, const void *data, uint64_t bytes,
+                       uint64_t *sizes, uint64_t *longest)
 {
     sizes[rank] = bytes;
     if (boot_allgather(boot, sizes, sizeof(*sizes)) != 0) {
@@ -174,6 +171,7 @@ static void timeline_switches_add(struct timeline_fault *f, const struct timelin
         if (!any || s->stall_ns > stall) {
             stall = s->stall_ns;
             f->switch_rank = (int)list[i].rank;
+            f->switch_ns = s->began_ns;
         }
         any = true;
         known = known && s->over;
@@ -313,4 +311,18 @@ void timeline_free(struct timeline *t)
     free(t->busbw);
     free(t->active);
     t->busbw = t->active = NULL;
+}
+
+uint64_t timeline_stall_start(const struct timeline_fault *f)
+{
+    uint64_t pause = f->pause.end_ns - f->pause.len_ns, first;
+    if (f->by == TIMELINE_BY_DRIVER) {
+        return pause;
+    }
+    first = f->switch_ns > f->stall_ns ? f->switch_ns - f->stall_ns : 0;
+    first = first > f->event.fired_ns ? first : f->event.fired_ns;
+    if (!f->pause.len_ns || pause < first) {
+        return first;
+    }
+    return pause < f->switch_ns ? pause : f->switch_ns;
 }

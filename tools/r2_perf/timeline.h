@@ -29,6 +29,7 @@ struct timeline_fault {
     enum timeline_by by;
     uint64_t stall_ns;
     int switch_rank;        /* by the plugin: of which rank */
+    uint64_t switch_ns;     /* ... when its first connection lost a path */
     struct trace_gap pause; /* the driver's, also where the plugin has spoken */
     uint64_t end_ns;        /* of all of that */
 };
@@ -58,5 +59,19 @@ int timeline_gather(struct timeline *t, struct boot *boot, int rank, int nranks,
                     const struct trace *trace, double bus_bytes, uint64_t failovers,
                     const struct fault_agent *agent);
 void timeline_free(struct timeline *t);
+
+/*
+ * When the stall of @f began. The driver's is a pause, whose place is known. The plugin says how
+ * long it was, and when the path was lost, which lies within it: it begins where the pause around
+ * the fault does, as far as that agrees, and not before the fault. Pure.
+ */
+uint64_t timeline_stall_start(const struct timeline_fault *f);
+
+/*
+ * Every rank's @bytes of @data, each padded to the longest, as one new array, of BOOT_RANKS_MAX
+ * @sizes; caller frees. All ranks call it. Blocks. NULL once the run failed.
+ */
+char *timeline_all_get(struct boot *boot, int rank, int nranks, const void *data, uint64_t bytes,
+                       uint64_t *sizes, uint64_t *longest);
 
 #endif

@@ -21,6 +21,7 @@ void trace_free(struct trace *s)
     free(s->active);
     free(s->conn_gaps.list);
     free(s->rank_gaps.list);
+    free(s->ops.list);
     memset(s, 0, sizeof(*s));
 }
 
@@ -130,4 +131,49 @@ void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, in
                             .receiving = receiving};
     trace_gap_add(&s->conn_gaps, &gap);
     trace_rank_note(s, now);
+}
+
+/* @next follows @op. */
+static void trace_op_merge(struct trace_op *op, const struct trace_op *next)
+{
+    op->end_ns = next->end_ns;
+    op->busy_ns += next->busy_ns;
+    op->wrong = op->wrong < 0 ? next->wrong : op->wrong + (next->wrong > 0 ? next->wrong : 0);
+    op->n += next->n;
+    op->placements |= next->placements;
+}
+
+static void trace_ops_halve(struct trace_ops *ops)
+{
+    for (size_t i = 0; i < ops->n / 2; i++) {
+        ops->list[i] = ops->list[2 * i];
+        trace_op_merge(&ops->list[i], &ops->list[2 * i + 1]);
+    }
+    ops->n /= 2;
+    ops->per *= 2;
+}
+
+void trace_op_add(struct trace *s, uint64_t start, uint64_t end, bool in_place, int64_t wrong)
+{
+    struct trace_ops *ops = &s->ops;
+    struct trace_op op = {.first = ops->count++,
+                          .start_ns = start > s->t0 ? start - s->t0 : 0,
+                          .wrong = wrong,
+                          .n = 1,
+                          .placements = in_place ? TRACE_IN : TRACE_OUT};
+    op.end_ns = end > s->t0 + op.start_ns ? end - s->t0 : op.start_ns;
+    op.busy_ns = op.end_ns - op.start_ns;
+    ops->per = ops->per ? ops->per : 1;
+    if (ops->n && ops->list[ops->n - 1].n < ops->per) {
+        trace_op_merge(&ops->list[ops->n - 1], &op);
+        return;
+    }
+    if (ops->n == TRACE_OPS_MAX) {
+        trace_ops_halve(ops);
+    }
+    if (ops->n == ops->room) {
+        ops->room = ops->room ? ops->room * 2 : 256;
+        ops->list = util_mem_resize(ops->list, ops->room, sizeof(*ops->list));
+    }
+    ops->list[ops->n++] = op;
 }

@@ -28,6 +28,26 @@ struct trace_gaps {
     uint64_t min_ns; /* shorter ones are not kept */
 };
 
+/* One operation, or several that follow each other, told as one once there are too many. */
+struct trace_op {
+    uint64_t first;            /* number of the first of them, from 0 */
+    uint64_t start_ns, end_ns; /* of the first, of the last */
+    uint64_t busy_ns;          /* time of all of them: no checks between batches */
+    int64_t wrong;             /* elements on this rank; negative: not checked */
+    uint32_t n;
+    uint32_t placements; /* TRACE_OUT, TRACE_IN, or both */
+};
+#define TRACE_OUT     1
+#define TRACE_IN      2
+#define TRACE_OPS_MAX 4096
+
+struct trace_ops {
+    struct trace_op *list;
+    size_t n, room;
+    uint64_t count; /* operations so far */
+    uint32_t per;   /* so many are told as one, once there were TRACE_OPS_MAX; a power of two */
+};
+
 struct trace {
     bool on;
     int rank;
@@ -37,6 +57,7 @@ struct trace {
     size_t nbins, room;
     uint64_t active_since, last_progress; /* absolute; 0: no stretch is running */
     struct trace_gaps conn_gaps, rank_gaps;
+    struct trace_ops ops; /* the main thread's; those that somebody adds */
 };
 
 void trace_init(struct trace *s, int rank, uint64_t interval_ns);
@@ -52,5 +73,11 @@ void trace_bytes_add(struct trace *s, uint64_t now, size_t bytes);
  * @since. */
 void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel,
                      bool receiving);
+/*
+ * The next operation, between two moments of util_now_ns(), which do not overlap those of the one
+ * before. Where the list is full, neighbours become one. @wrong: negative where nothing was
+ * checked. Thread: main, while the progress thread is idle.
+ */
+void trace_op_add(struct trace *s, uint64_t start, uint64_t end, bool in_place, int64_t wrong);
 
 #endif

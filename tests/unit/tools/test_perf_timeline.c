@@ -209,6 +209,51 @@ START_TEST(a_switch_that_is_not_over_or_not_the_faults_says_nothing)
 }
 END_TEST
 
+/* Where a stall of @stall_ms lies that the plugin told of: a path was lost at @lost_ms, after a
+ * fault at 500. */
+static uint64_t stall_start(uint64_t lost_ms, uint64_t stall_ms)
+{
+    nsaid = 0;
+    switch_said(lost_ms, lost_ms + stall_ms + 100, stall_ms, 1);
+    gather(3000);
+    ck_assert_int_eq(t.faults[0].by, TIMELINE_BY_PLUGIN);
+    return ms(timeline_stall_start(&t.faults[0]));
+}
+
+START_TEST(a_stall_lies_behind_its_fault_and_around_what_was_lost)
+{
+    fault(500, 10);
+    pause_at(505, 560);
+    gather(3000);
+    ck_assert_int_eq(t.faults[0].by, TIMELINE_BY_DRIVER);
+    ck_assert_uint_eq(ms(timeline_stall_start(&t.faults[0])), 505);
+    end();
+
+    start();
+    pause_at(505, 560);
+    ck_assert_uint_eq(stall_start(510, 50), 505); /* the pause has its place */
+    end();
+
+    start();
+    pause_at(505, 560);
+    ck_assert_uint_eq(stall_start(503, 50), 503); /* the path was lost before that pause */
+    end();
+
+    start();
+    pause_at(505, 900);
+    ck_assert_uint_eq(stall_start(700, 50), 650); /* the pause had begun much earlier */
+    end();
+
+    start();
+    ck_assert_uint_eq(stall_start(520, 50), 500); /* no pause: not before the fault */
+    end();
+
+    start();
+    pause_at(400, 560); /* what was under way when the fault came */
+    ck_assert_uint_eq(stall_start(520, 50), 500);
+}
+END_TEST
+
 START_TEST(rates_before_during_and_after)
 {
     fault(500, 10);
@@ -253,6 +298,7 @@ static void add(TCase *c)
     tcase_add_test(c, each_fault_has_its_own_pause);
     tcase_add_test(c, what_the_plugin_says_counts);
     tcase_add_test(c, a_switch_that_is_not_over_or_not_the_faults_says_nothing);
+    tcase_add_test(c, a_stall_lies_behind_its_fault_and_around_what_was_lost);
     tcase_add_test(c, rates_before_during_and_after);
     tcase_add_test(c, a_time_in_which_nothing_was_measured_has_no_rate);
 }

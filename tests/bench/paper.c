@@ -46,7 +46,7 @@ bool paper_fig5(const char *folder)
             b[i] = i == 0 ? 1 - FIG5_Y : 1;
         }
         steps = sched_make(&s, PLANNER_R2);
-        sim_run(steps, b, true, &r);
+        sim_run(steps, b, SIM_BYTES, &r);
         steps_close(steps);
         is_right = is_right && r.wrong[0] == '\0';
         printf("| %d | %.4f | %.4f | %.4f | %g |\n", n, planner_bound_ring(n, 1), r.sent[0],
@@ -167,7 +167,7 @@ static bool pattern_simulate(void)
         struct steps *s = sched_make(&c, kinds[i]);
         struct sim_result r;
 
-        sim_run(s, j->b, true, &r);
+        sim_run(s, j->b, SIM_BYTES, &r);
         steps_close(s);
         is_right = is_right && r.wrong[0] == '\0';
         printf("| %s | %.3f | %.3f | %s |\n", sched_name(kinds[i]), sched_load(&c, kinds[i]),

@@ -213,7 +213,7 @@ static void planned_make(struct planned *p, size_t bytes, size_t type_size)
     p->type_size = type_size;
     spread_open(&p->spread, p->steps, p->up, p->nics, bytes / type_size);
     if (p->rank == 0) {
-        sim_run_spread(&p->spread, false, &r);
+        sim_run_spread(&p->spread, SIM_SENDERS, &r);
         p->simulated = r.time;
     }
     engine_play(p->engine, &p->spread);

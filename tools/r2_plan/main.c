@@ -25,7 +25,9 @@ static const char usage[] =
     "  --json               as one JSON object\n"
     "simulate has --nodes (to 128), --nics, --lost and --json, and\n"
     "  --pieces P           what a node's part of the data is divided into, 1 to 64 (8)\n"
-    "  --equal              all connections share NICs alike, not by what they carry\n"
+    "  --share HOW          how NICs are shared: by the bytes that connections carry, by\n"
+    "                       connections alike, or at a receiver by senders first (bytes)\n"
+    "  --equal              as --share connections\n"
     "  --version | --help\n"
     "Exit: 0; 1 could not be written, or simulated data was wrong; 2 wrong use.\n";
 
@@ -39,6 +41,7 @@ enum {
     OPT_RAIL_ONLY,
     OPT_WHAT_IF,
     OPT_PIECES,
+    OPT_SHARE,
     OPT_EQUAL,
     OPT_JSON,
     OPT_VERSION,
@@ -55,6 +58,7 @@ static const struct option options[] = {
     {"rail-only", no_argument, NULL, OPT_RAIL_ONLY},
     {"what-if", required_argument, NULL, OPT_WHAT_IF},
     {"pieces", required_argument, NULL, OPT_PIECES},
+    {"share", required_argument, NULL, OPT_SHARE},
     {"equal", no_argument, NULL, OPT_EQUAL},
     {"json", no_argument, NULL, OPT_JSON},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -69,7 +73,7 @@ static const bool is_foreign[OPT_HELP + 1][2] = {
     [OPT_GPUS] = {[SIMULATE] = true},    [OPT_SIZE] = {[SIMULATE] = true},
     [OPT_RATE] = {[SIMULATE] = true},    [OPT_RAIL_ONLY] = {[SIMULATE] = true},
     [OPT_WHAT_IF] = {[SIMULATE] = true}, [OPT_PIECES] = {[PLAN] = true},
-    [OPT_EQUAL] = {[PLAN] = true},
+    [OPT_SHARE] = {[PLAN] = true},       [OPT_EQUAL] = {[PLAN] = true},
 };
 
 static int misuse(const char *what, const char *value)
@@ -137,8 +141,12 @@ static int option_take(struct job *j, const char **lost, int opt)
         return 0;
     case OPT_PIECES:
         return number_take("--pieces is a whole number from 1 to 64", 1, 64, &j->pieces);
+    case OPT_SHARE:
+        return simulate_by_read(optarg, &j->by)
+                   ? 0
+                   : misuse("--share is bytes, connections or senders", optarg);
     case OPT_EQUAL:
-        j->is_equal = true;
+        j->by = SIM_CONNECTIONS;
         return 0;
     case OPT_JSON:
         j->json = true;

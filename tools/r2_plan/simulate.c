@@ -1,8 +1,29 @@
+#include <string.h>
+
 #include "plugin/base/r2_json.h"
 #include "plugin/planner/planner_seat.h"
 #include "tools/schedule/sched.h"
 #include "tools/schedule/sim.h"
 #include "tools/r2_plan/tool.h"
+
+static const struct {
+    const char *name, *text;
+} shares[] = {
+    [SIM_BYTES] = {"bytes", "by what their connections carry"},
+    [SIM_CONNECTIONS] = {"connections", "equally"},
+    [SIM_SENDERS] = {"senders", "equally, at a receiver by senders first"},
+};
+
+bool simulate_by_read(const char *text, enum sim_by *by)
+{
+    for (int i = 0; i < (int)(sizeof(shares) / sizeof(shares[0])); i++) {
+        if (strcmp(text, shares[i].name) == 0) {
+            *by = (enum sim_by)i;
+            return true;
+        }
+    }
+    return false;
+}
 
 struct row {
     const char *name;
@@ -44,7 +65,7 @@ static void row_make(const struct job *j, int kind, struct row *row)
     s = sched_make(&c, kind);
     if (s != NULL) {
         row->is_made = true;
-        sim_run(s, j->b, !j->is_equal, &row->r);
+        sim_run(s, j->b, j->by, &row->r);
         row->longest = longest_find(&row->r, j->b, j->nodes);
         steps_close(s);
     }
@@ -55,8 +76,8 @@ static void rows_text(FILE *f, const struct job *j, const struct row *row)
     fprintf(f,
             "%d nodes, %d pieces, transfers share NICs %s; times in D/B\n\n"
             "%-22s %8s %10s %10s %10s  data\n",
-            j->nodes, j->pieces, j->is_equal ? "equally" : "by what their connections carry",
-            "strategy", "planner", "NICs busy", "simulated", "transfers");
+            j->nodes, j->pieces, shares[j->by].text, "strategy", "planner", "NICs busy",
+            "simulated", "transfers");
     for (int k = 0; k < SCHED_KINDS; k++) {
         const struct row *w = &row[k];
 
@@ -80,7 +101,8 @@ static void rows_json(FILE *f, const struct job *job, const struct row *row)
     r2_json_text(&j, "version", R2_VERSION);
     r2_json_int(&j, "nodes", job->nodes);
     r2_json_int(&j, "pieces", job->pieces);
-    r2_json_bool(&j, "weighted", !job->is_equal);
+    r2_json_bool(&j, "weighted", job->by == SIM_BYTES);
+    r2_json_text(&j, "share", shares[job->by].name);
     r2_json_real(&j, "bound", planner_bound(job->b, job->nodes));
     r2_json_open(&j, "strategies", '[');
     for (int k = 0; k < SCHED_KINDS; k++) {

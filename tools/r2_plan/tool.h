@@ -9,6 +9,7 @@
 #include "plugin/planner/planner_bound.h"
 #include "plugin/planner/planner_choose.h"
 #include "plugin/planner/planner_ring.h"
+#include "tools/schedule/sim.h"
 
 #define TOOL_NICS     32
 #define TOOL_PATTERNS 50 /* as many as the paper draws */
@@ -22,10 +23,10 @@ struct job {
     double b[PLANNER_NODES];       /* the share of NICs that is left */
     bool is_counted;               /* of some node only the number of lost NICs is known */
     bool rail_only, json;
-    int what_if;   /* 0: not asked */
-    int patterns;  /* for what_if */
-    int pieces;    /* simulate: as sched.pieces */
-    bool is_equal; /* simulate: all connections alike */
+    int what_if;    /* 0: not asked */
+    int patterns;   /* for what_if */
+    int pieces;     /* simulate: as sched.pieces */
+    enum sim_by by; /* simulate */
 };
 
 /* Sets rails[] and b[] to what is there before anything is lost. */
@@ -80,6 +81,9 @@ void job_lose_random(struct job *j, int lost, uint64_t *state);
  * says.
  */
 bool simulate_write(FILE *f, const struct job *j);
+
+/* "bytes", "connections" or "senders". False: another word. */
+bool simulate_by_read(const char *text, enum sim_by *by);
 
 void text_write(FILE *f, const struct job *j, const struct answer *a);
 void json_write(FILE *f, const struct job *j, const struct answer *a);

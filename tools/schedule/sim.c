@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/r2_perf/util.h"
+#include "tools/schedule/share.h"
 
 /* Rounding: of sizes and rates near 1. */
 #define TINY 1e-9
@@ -24,16 +25,26 @@ struct flight {
 struct sim {
     const struct steps *steps;
     int nics;
-    double b[STEPS_NODES][SPREAD_NICS];
+    enum sim_by by;
     const struct spread *spread; /* NULL: one NIC a node */
-    struct flight *flight;       /* [op][nic] */
-    struct set *carries;         /* [op]: when it began */
-    int *parts;                  /* [op]: how many have not ended */
-    struct set *data;            /* [chunk][node][slot] */
+    double *capacity;            /* [port_of()] */
+    int *pair;                   /* [connection]: those between the same two nodes have the same */
+    struct share share;
+    struct share_flow *flow; /* [actives] */
+    struct flight *flight;   /* [op][nic] */
+    struct set *carries;     /* [op]: when it began */
+    int *parts;              /* [op]: how many have not ended */
+    struct set *data;        /* [chunk][node][slot] */
     int *active, *ready;
     int actives, readies;
     struct sim_result *r;
 };
+
+/* A direction of a node's NIC. */
+static int port_of(const struct sim *s, int node, int nic, bool is_receiving)
+{
+    return ((is_receiving ? s->steps->nodes : 0) + node) * s->nics + nic;
+}
 
 /* --- data --- */
 
@@ -166,104 +177,32 @@ static void ready_begin(struct sim *s)
 
 /* --- rates --- */
 
-struct nics {
-    double left[2 * STEPS_NODES][SPREAD_NICS], weight[2 * STEPS_NODES][SPREAD_NICS];
-    /* sending, then receiving */
-};
-
 /* Of all that its connection carries by its NIC. */
-static double weight_of(const struct sim *s, const struct flight *f, bool is_weighted)
+static double weight_of(const struct sim *s, const struct flight *f)
 {
     const struct steps_op *op = &s->steps->op[f->op];
 
-    return is_weighted
+    return s->by == SIM_BYTES
                ? s->steps->connection[op->connection].bytes * f->size / s->steps->size[op->chunk]
                : 1;
 }
 
-static double *out_of(const struct sim *s, double (*of)[SPREAD_NICS], const struct flight *f)
+static void rates_find(struct sim *s)
 {
-    return &of[s->steps->op[f->op].src][f->nic];
-}
-
-static double *in_of(const struct sim *s, double (*of)[SPREAD_NICS], const struct flight *f)
-{
-    return &of[STEPS_NODES + s->steps->op[f->op].dst][f->nic];
-}
-
-static void weights_sum(const struct sim *s, bool is_weighted, struct nics *n)
-{
-    memset(n->weight, 0, sizeof(n->weight));
     for (int i = 0; i < s->actives; i++) {
         const struct flight *f = &s->flight[s->active[i]];
+        const struct steps_op *op = &s->steps->op[f->op];
 
-        if (f->rate < 0) {
-            *out_of(s, n->weight, f) += weight_of(s, f, is_weighted);
-            *in_of(s, n->weight, f) += weight_of(s, f, is_weighted);
-        }
+        s->flow[i] = (struct share_flow){
+            .out = port_of(s, op->src, f->nic, false),
+            .in = port_of(s, op->dst, f->nic, true),
+            .pair = s->pair[op->connection] * s->nics + f->nic,
+            .weight = weight_of(s, f),
+        };
     }
-}
-
-/* Rounding may leave less than nothing. */
-static double level_of(double left, double weight)
-{
-    return left > 0 ? left / weight : 0;
-}
-
-static double least_level(const struct sim *s, const struct nics *n)
-{
-    double least = 1e300;
-
-    for (int i = 0; i < 2 * STEPS_NODES; i++) {
-        for (int k = 0; k < s->nics; k++) {
-            if (n->weight[i][k] > 0 && level_of(n->left[i][k], n->weight[i][k]) < least) {
-                least = level_of(n->left[i][k], n->weight[i][k]);
-            }
-        }
-    }
-    return least;
-}
-
-/* What is left when all that have a rate have it. */
-static void left_find(const struct sim *s, struct nics *n)
-{
-    memcpy(n->left, s->b, sizeof(s->b));
-    memcpy(n->left + STEPS_NODES, s->b, sizeof(s->b));
+    share_fill(&s->share, s->by == SIM_SENDERS ? SHARE_SENDERS : SHARE_FLOWS, s->flow, s->actives);
     for (int i = 0; i < s->actives; i++) {
-        const struct flight *f = &s->flight[s->active[i]];
-
-        if (f->rate > 0) {
-            *out_of(s, n->left, f) -= f->rate;
-            *in_of(s, n->left, f) -= f->rate;
-        }
-    }
-}
-
-/* Progressive filling: the NIC that is full first stops all that goes over it. */
-static void rates_fill(struct sim *s, bool is_weighted)
-{
-    struct nics n;
-    int open = s->actives;
-
-    for (int i = 0; i < s->actives; i++) {
-        s->flight[s->active[i]].rate = -1;
-    }
-    while (open > 0) {
-        double level;
-
-        left_find(s, &n);
-        weights_sum(s, is_weighted, &n);
-        level = least_level(s, &n);
-        for (int i = 0; i < s->actives; i++) {
-            struct flight *f = &s->flight[s->active[i]];
-
-            if (f->rate < 0 &&
-                (level_of(*out_of(s, n.left, f), *out_of(s, n.weight, f)) <= level * (1 + TINY) ||
-                 level_of(*in_of(s, n.left, f), *in_of(s, n.weight, f)) <= level * (1 + TINY))) {
-                f->rate = level * weight_of(s, f, is_weighted);
-                open--;
-            }
-        }
+        s->flight[s->active[i]].rate = s->flow[i].rate;
     }
 }
 
@@ -346,7 +285,33 @@ static void lanes_begin(struct sim *s)
     }
 }
 
-static void sim_go(struct sim *s, bool is_weighted, struct sim_result *r)
+/* Numbers for pairs of nodes that have connections. Returns how many there are. */
+static int pairs_number(struct sim *s)
+{
+    int nodes = s->steps->nodes, pairs = 0;
+    int *number = util_mem_alloc((size_t)nodes * (size_t)nodes, sizeof(*number));
+
+    for (int i = 0; i < s->steps->connections; i++) {
+        const struct steps_connection *c = &s->steps->connection[i];
+        int *of = &number[c->src * nodes + c->dst]; /* 0: none yet */
+
+        *of = *of > 0 ? *of : ++pairs;
+        s->pair[i] = *of - 1;
+    }
+    free(number);
+    return pairs;
+}
+
+static void share_begin(struct sim *s)
+{
+    size_t nics = (size_t)s->nics;
+
+    s->pair = util_mem_alloc((size_t)s->steps->connections + 1, sizeof(int));
+    s->flow = util_mem_alloc(((size_t)s->steps->ops + 1) * nics, sizeof(*s->flow));
+    share_open(&s->share, s->capacity, 2 * s->steps->nodes * s->nics, pairs_number(s) * s->nics);
+}
+
+static void sim_go(struct sim *s, struct sim_result *r)
 {
     size_t ops = (size_t)s->steps->ops + 1;
     int waiting = 0;
@@ -359,10 +324,11 @@ static void sim_go(struct sim *s, bool is_weighted, struct sim_result *r)
     s->ready = util_mem_alloc(ops * (size_t)s->nics, sizeof(int));
     s->carries = util_mem_alloc(ops, sizeof(*s->carries));
     s->parts = util_mem_alloc(ops, sizeof(int));
+    share_begin(s);
     parts_begin(s);
     lanes_begin(s);
     for (ready_begin(s); s->actives > 0; ready_begin(s)) {
-        rates_fill(s, is_weighted);
+        rates_find(s);
         r->time += advance(s);
     }
     for (int i = 0; i < s->steps->ops; i++) {
@@ -378,26 +344,38 @@ static void sim_go(struct sim *s, bool is_weighted, struct sim_result *r)
     free(s->ready);
     free(s->carries);
     free(s->parts);
+    share_close(&s->share);
+    free(s->pair);
+    free(s->flow);
+    free(s->capacity);
 }
 
-void sim_run(const struct steps *steps, const double *b, bool is_weighted, struct sim_result *r)
+/* @b: of each node; NULL: all whole. */
+static void capacity_set(struct sim *s, const double *b)
 {
-    struct sim s = {.steps = steps, .nics = 1};
+    s->capacity = util_mem_alloc((size_t)(2 * s->steps->nodes * s->nics), sizeof(double));
+    for (int i = 0; i < s->steps->nodes; i++) {
+        for (int k = 0; k < s->nics; k++) {
+            double c = (b ? b[i] : 1) / s->nics;
 
-    for (int i = 0; i < steps->nodes; i++) {
-        s.b[i][0] = b[i];
-    }
-    sim_go(&s, is_weighted, r);
-}
-
-void sim_run_spread(const struct spread *spread, bool is_weighted, struct sim_result *r)
-{
-    struct sim s = {.steps = spread->steps, .nics = spread->nics, .spread = spread};
-
-    for (int i = 0; i < s.steps->nodes; i++) {
-        for (int k = 0; k < s.nics; k++) {
-            s.b[i][k] = 1.0 / s.nics;
+            s->capacity[port_of(s, i, k, false)] = c;
+            s->capacity[port_of(s, i, k, true)] = c;
         }
     }
-    sim_go(&s, is_weighted, r);
+}
+
+void sim_run(const struct steps *steps, const double *b, enum sim_by by, struct sim_result *r)
+{
+    struct sim s = {.steps = steps, .nics = 1, .by = by};
+
+    capacity_set(&s, b);
+    sim_go(&s, r);
+}
+
+void sim_run_spread(const struct spread *spread, enum sim_by by, struct sim_result *r)
+{
+    struct sim s = {.steps = spread->steps, .nics = spread->nics, .spread = spread, .by = by};
+
+    capacity_set(&s, NULL);
+    sim_go(&s, r);
 }

@@ -1,6 +1,6 @@
 /*
  * Runs a schedule of transfers between nodes: chunk by chunk, NICs shared by all transfers under
- * way (max-min, by weight), no latency. The data are sets of contributions, so that one that is
+ * way (share.h), no latency. The data are sets of contributions, so that one that is
  * missing, added twice, or changed while it is sent shows. Sizes in D, bandwidth in B, times in
  * D/B. One thread; memory that is not there ends the process (util_mem_alloc()).
  */
@@ -16,12 +16,20 @@ struct sim_result {
     char wrong[160]; /* empty: every node has every contribution exactly once */
 };
 
-/* @b: of each node. @is_weighted: the transfers of a connection share NICs by what all of that
- * connection carries; else all connections alike. */
-void sim_run(const struct steps *steps, const double *b, bool is_weighted, struct sim_result *r);
+/* How the transfers of connections share NICs. */
+enum sim_by {
+    SIM_BYTES,       /* by what all of a connection carries: chunk-level striping, R2CCL's model */
+    SIM_CONNECTIONS, /* all connections alike, as if each port knew of all queue pairs */
+    /* A sending NIC serves its connections in turn; at a receiving one those that send to it are
+     * alike, however many connections they have: a switch that arbitrates by input port. */
+    SIM_SENDERS,
+};
+
+/* @b: of each node. */
+void sim_run(const struct steps *steps, const double *b, enum sim_by by, struct sim_result *r);
 
 /* Over the NICs that @spread names, all of one rate, 1/nics of a node: each carries the parts of
  * its own, and what one has left is of no use to another. */
-void sim_run_spread(const struct spread *spread, bool is_weighted, struct sim_result *r);
+void sim_run_spread(const struct spread *spread, enum sim_by by, struct sim_result *r);
 
 #endif

@@ -13,6 +13,7 @@
 #include "tests/unit/suite.h"
 #include "tools/r2_perf/util.c"
 #include "tools/schedule/sched.c"
+#include "tools/schedule/share.c"
 #include "tools/schedule/sim.c"
 #include "tools/schedule/spread.c"
 #include "tools/schedule/steps.c"
@@ -146,9 +147,9 @@ START_TEST(nics_that_are_alike_make_no_difference)
         struct spread p;
 
         spread_open(&p, s, up, 4, COUNT);
-        for (int weighted = 0; weighted < 2; weighted++) {
-            sim_run(s, b, weighted, &by_node);
-            sim_run_spread(&p, weighted, &by_nic);
+        for (int by = SIM_BYTES; by <= SIM_SENDERS; by++) {
+            sim_run(s, b, (enum sim_by)by, &by_node);
+            sim_run_spread(&p, (enum sim_by)by, &by_nic);
             ck_assert_str_eq(by_nic.wrong, "");
             ck_assert_double_eq_tol(by_node.time, by_nic.time, 1e-6);
             ck_assert_double_eq_tol(by_node.sent[1], by_nic.sent[1], 1e-6);
@@ -169,7 +170,7 @@ START_TEST(nic_that_is_down_is_missed)
     struct spread p;
 
     spread_open(&p, s, up, 2, COUNT);
-    sim_run_spread(&p, false, &r);
+    sim_run_spread(&p, SIM_CONNECTIONS, &r);
     ck_assert_str_eq(r.wrong, "");
     ck_assert_double_eq_tol(r.time, 3, 0.01);
     spread_close(&p);

@@ -11,6 +11,7 @@
 #include "tests/unit/suite.h"
 #include "tools/r2_perf/util.c"
 #include "tools/schedule/sched.c"
+#include "tools/schedule/share.c"
 #include "tools/schedule/sim.c"
 #include "tools/schedule/spread.c"
 #include "tools/schedule/steps.c"
@@ -175,7 +176,7 @@ START_TEST(steps_are_right_under_any_timing)
             shares_make(&seed, kind, n, b);
             s = sched_make(&c, kind);
             ck_assert_ptr_nonnull(s);
-            sim_run(s, b, true, &r);
+            sim_run(s, b, SIM_BYTES, &r);
             ck_assert_msg(r.wrong[0] == '\0', "%s of %d: %s", sched_name(kind), n, r.wrong);
             ck_assert_msg(steps_is_local(s), "%s of %d waits from afar", sched_name(kind), n);
             ck_assert_msg(meetings_count(s, -1) == 0, "%s of %d: steps can meet", sched_name(kind),
@@ -260,7 +261,7 @@ START_TEST(signals_take_no_time)
     back = steps_op_add(s, STEPS_COPY, 0, chunk, 1, 0, 0, 0);
     steps_after(s, told, in);
     steps_after(s, back, in);
-    sim_run(s, ones, true, &r);
+    sim_run(s, ones, SIM_BYTES, &r);
     ck_assert_str_eq(r.wrong, "");
     ck_assert_int_eq(r.transfers, 2);
     ck_assert_double_eq_tol(r.time, 2, 1e-9);

@@ -50,20 +50,20 @@ static bool too_far_ahead(struct seg_port *p, uint64_t rivals, uint64_t tag, uin
     return false;
 }
 
-uint64_t seg_port_ask(struct seg_port *p, int user, uint64_t now)
+uint64_t seg_port_ask(struct seg_port *p, int user, uint64_t now, uint64_t ahead)
 {
     struct seg_claim *c = &p->claim[user];
     uint64_t self = 1ull << user, waiting = get(&p->waiting), free_at = get(&p->free_at), again = 0;
     uint64_t tag = tag_now(p, c, waiting & self, now);
 
-    if (free_at > now + SEG_PORT_AHEAD_NS) {
-        again = free_at - SEG_PORT_AHEAD_NS / 2;
+    if (free_at > now + ahead) {
+        again = free_at - ahead / 2;
     } else if (too_far_ahead(p, waiting & ~self, tag, now)) {
         again = now + SEG_PORT_YIELD_NS;
     }
     /* The claim is whole before the bit shows it. */
     put(&c->tag, tag);
-    put(&c->seen, now);
+    put(&c->seen, again > now ? again : now);
     if (again != 0 && !(waiting & self)) {
         atomic_fetch_or_explicit(&p->waiting, self, memory_order_release);
     }

@@ -5,21 +5,25 @@
  * its length behind free_at, and arrives when its span ends. No two spans overlap, whoever sends,
  * and however late anybody wakes up.
  *
- * Bound. A span ends at most SEG_PORT_AHEAD_NS and its own length after the instant at which it is
- * taken, and starts at most SEG_PORT_CREDIT_NS before. So in any interval a port takes at most what
- * its rate carries in the interval and in AHEAD + CREDIT, and one packet. There is no other credit:
- * a port that idles saves nothing up.
+ * Bound. A span ends at most @ahead and its own length after the instant at which it is taken, and
+ * starts at most SEG_PORT_CREDIT_NS before. So in any interval a port takes at most what its rate
+ * carries in the interval and in @ahead + CREDIT, and one packet. There is no other credit: a port
+ * that idles saves nothing up.
+ *
+ * At a receiving port @ahead is what the switch before it holds. A sender whose packet is held
+ * there goes on to others. With room for less than a packet it would not: it had to find both its
+ * own port and the receiver's free at one instant, and receivers would stand idle meanwhile.
  *
  * Fairness. The users of a port are processes (slots of the fabric); each has its own NIC thread or
  * polls, and one that sleeps would find the port taken by one that polls, for ever. So every user
  * has a tag: the port's time that it has used, started at the front of the others' when it begins
  * to wait (start-time fair queueing). Who is ahead of a user that waits by more than
- * SEG_PORT_LEAD_NS lets it go first. A user that waits has to ask again within SEG_PORT_STALE_NS;
- * one that does not (killed, stopped, without a core) is no longer waited for, and may later make
- * up for SEG_PORT_LEAD_NS of what it missed. Nor is one that was let through and took no time: its
- * tag stands still, and who sends nothing but acknowledgements would hold up all that are ahead of
- * it. Users that have something to send all the time thus get equal shares, up to LEAD and a packet
- * between any two, over any time in which none of them went stale.
+ * SEG_PORT_LEAD_NS lets it go first. A user that waits has to ask again within SEG_PORT_STALE_NS of
+ * when it was told to; one that does not (killed, stopped, without a core) is no longer waited for,
+ * and may later make up for SEG_PORT_LEAD_NS of what it missed. Nor is one that was let through and
+ * took no time: its tag stands still, and who sends nothing but acknowledgements would hold up all
+ * that are ahead of it. Users that have something to send all the time thus get equal shares, up to
+ * LEAD and a packet between any two, over any time in which none of them went stale.
  *
  * Threads: a word of a user (claim) is written by that process alone, under its engine's lock; the
  * rest are single atomics. A process killed at any instruction leaves the port valid. Nothing here
@@ -35,6 +39,8 @@
 #define SEG_PORT_USERS 64
 /* How far spans reach into the future. More costs latency behind bulk data, less costs wake-ups. */
 #define SEG_PORT_AHEAD_NS 600000ull
+/* And that of a receiving port at least, in packets: as many as AHEAD has of 100 us. */
+#define SEG_PORT_AHEAD_PKTS 6
 /* A user that had to wait and then came late may start its spans this far in the past, where the
  * port was free. */
 #define SEG_PORT_CREDIT_NS 1000000ull
@@ -45,7 +51,7 @@
 
 struct seg_claim {
     _Atomic uint64_t tag;  /* ns of the port's time */
-    _Atomic uint64_t seen; /* when it last asked */
+    _Atomic uint64_t seen; /* when it last asked, or has been told to ask */
 };
 
 struct seg_port {
@@ -55,9 +61,9 @@ struct seg_port {
     struct seg_claim claim[SEG_PORT_USERS];
 };
 
-/* Whether @user may take a span at @now. 0: yes. Else when to ask again; until seg_port_leave it
- * counts as waiting. */
-uint64_t seg_port_ask(struct seg_port *p, int user, uint64_t now);
+/* Whether @user may take a span at @now, when spans reach @ahead ns into the future. 0: yes. Else
+ * when to ask again; until seg_port_leave it counts as waiting. */
+uint64_t seg_port_ask(struct seg_port *p, int user, uint64_t now, uint64_t ahead);
 /* Where the spans of @user start at the earliest: @now, or earlier for one that waits. */
 uint64_t seg_port_floor(struct seg_port *p, int user, uint64_t now);
 /* Takes a span of @dur ns not before @floor. Returns its end. To be called after seg_port_ask said

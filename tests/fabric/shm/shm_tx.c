@@ -44,6 +44,17 @@ static void deadline_set(struct shm_nic *n, uint64_t when)
     }
 }
 
+/* How far ahead the port of @dst works. By the rate that it was made with: a fault that lowers it
+ * makes packets longer, not what is held for it. */
+static uint64_t receiver_ahead(const struct shm_engine *e, const struct shm_nic *n,
+                               const struct fab_addr *dst)
+{
+    uint64_t rate = e->map.seg->head.desc.nic[dst->host][dst->nic].rate;
+    uint64_t held = SEG_PORT_AHEAD_PKTS * fab_link_ns(rate, n->nic.cfg.seg_bytes);
+
+    return held > SEG_PORT_AHEAD_NS ? held : SEG_PORT_AHEAD_NS;
+}
+
 /* The receiver's port takes no more now: the sender waits, as behind a switch that pauses it. */
 static bool receiver_busy(struct shm_engine *e, struct shm_nic *n, const struct fab_addr *dst)
 {
@@ -52,7 +63,7 @@ static bool receiver_busy(struct shm_engine *e, struct shm_nic *n, const struct 
     if (d == n->seg || atomic_load_explicit(&d->link.rate, memory_order_relaxed) == 0) {
         return false;
     }
-    uint64_t again = seg_port_ask(&d->rx, e->map.slot, e->now);
+    uint64_t again = seg_port_ask(&d->rx, e->map.slot, e->now, receiver_ahead(e, n, dst));
     if (again == 0) {
         return false;
     }
@@ -242,7 +253,7 @@ static bool link_free(struct shm_engine *e, struct shm_nic *n)
     if (n->nic.link.rate == 0) {
         return true;
     }
-    uint64_t again = seg_port_ask(&n->seg->tx, e->map.slot, e->now);
+    uint64_t again = seg_port_ask(&n->seg->tx, e->map.slot, e->now, SEG_PORT_AHEAD_NS);
     if (again != 0) {
         n->waiting = true;
         deadline_set(n, again);

@@ -65,7 +65,7 @@ static void turn(struct user *w, int u, uint64_t now)
         w->next = UINT64_MAX;
         return;
     }
-    while ((again = seg_port_ask(&port, u, now)) == 0) {
+    while ((again = seg_port_ask(&port, u, now, SEG_PORT_AHEAD_NS)) == 0) {
         take(u, now, w->dur);
         w->used += w->dur;
     }
@@ -178,6 +178,75 @@ START_TEST(users_share_alike)
 }
 END_TEST
 
+/* Packets so long that who is refused is told to come back after more than STALE: it is waited for
+ * all the same. */
+START_TEST(who_was_told_when_to_come_is_waited_for)
+{
+    struct user w[2] = {{.from = T0, .until = UINT64_MAX - 1, .dur = 4 * MS, .every = 5 * US},
+                        {.from = T0, .until = UINT64_MAX - 1, .dur = 4 * MS, .late = 50 * US}};
+
+    users_start(w, 2);
+    run(w, 2, T0 + 400 * MS);
+    ck_assert_uint_ge(used(w, 2), 396 * MS);
+    ck_assert_msg(llabs((int64_t)(w[0].used - w[1].used)) <= (int64_t)(SEG_PORT_LEAD_NS + 8 * MS),
+                  "%llu and %llu us", (unsigned long long)w[0].used / 1000,
+                  (unsigned long long)w[1].used / 1000);
+}
+END_TEST
+
+/*
+ * A ring of slow links: user 0 always sends to this port; user 1 to another, and to this one its
+ * credits. Its own port is free for an instant between two packets. Returns for how long user 0 had
+ * the port within 800 ms.
+ */
+static uint64_t beside_credits(uint64_t ahead, uint64_t dur)
+{
+    static struct seg_port out[2], other;
+    uint64_t had = 0, data = 0, credits = 0, end = T0 + 800 * MS;
+
+    memset(out, 0, sizeof(out));
+    memset(&other, 0, sizeof(other));
+    for (uint64_t now = T0; now < end; now += 10 * US) {
+        if (seg_port_ask(&out[0], 0, now, SEG_PORT_AHEAD_NS) == 0 &&
+            seg_port_ask(&port, 0, now, ahead) == 0) {
+            uint64_t sent = seg_port_take(&out[0], 0, seg_port_floor(&out[0], 0, now), dur);
+
+            seg_port_take(&port, 0, sent - dur, dur);
+            had += dur;
+        }
+        if (seg_port_ask(&out[1], 1, now, SEG_PORT_AHEAD_NS) != 0) {
+            continue;
+        }
+        if (credits < data / 4 && seg_port_ask(&port, 1, now, ahead) == 0) {
+            uint64_t sent = seg_port_take(&out[1], 1, seg_port_floor(&out[1], 1, now), 20 * US);
+
+            seg_port_take(&port, 1, sent - 20 * US, 20 * US);
+            credits++;
+        } else if (seg_port_ask(&other, 1, now, ahead) == 0) {
+            uint64_t sent = seg_port_take(&out[1], 1, seg_port_floor(&out[1], 1, now), dur);
+
+            seg_port_take(&other, 1, sent - dur, dur);
+            data++;
+        }
+    }
+    ck_assert_uint_gt(credits, 0);
+    return had;
+}
+
+/* Room for packets before a receiver: nobody stands idle for one that is busy elsewhere. */
+START_TEST(receiver_is_not_kept_idle_by_who_is_busy)
+{
+    static const uint64_t dur[] = {820 * US, 4 * MS};
+    uint64_t with = beside_credits(SEG_PORT_AHEAD_PKTS * dur[_i], dur[_i]), without;
+
+    setup();
+    without = beside_credits(SEG_PORT_AHEAD_NS, dur[_i]);
+    ck_assert_msg(with >= 776 * MS, "%llu us", (unsigned long long)with / 1000);
+    ck_assert_msg(without < with - 20 * MS, "%llu us: this is not what it shows",
+                  (unsigned long long)without / 1000);
+}
+END_TEST
+
 /* A user that stops or dies while it waits holds nobody up; when it is back it makes up for the
  * lead alone. */
 START_TEST(absent_user_is_not_waited_for)
@@ -208,7 +277,7 @@ START_TEST(idle_time_gives_nothing)
 {
     for (int i = 0; i < 10; i++) {
         uint64_t now = T0 + (uint64_t)i * 20 * MS;
-        ck_assert_uint_eq(seg_port_ask(&port, 3, now), 0);
+        ck_assert_uint_eq(seg_port_ask(&port, 3, now, SEG_PORT_AHEAD_NS), 0);
         ck_assert_uint_eq(take(3, now, 100 * US), now + 100 * US);
         seg_port_leave(&port, 3);
     }
@@ -231,12 +300,12 @@ START_TEST(lateness_is_made_up_for)
     static const uint64_t late[] = {200 * US, 900 * US, 5 * MS};
     uint64_t now = T0, again, lost;
 
-    while ((again = seg_port_ask(&port, 0, now)) == 0) {
+    while ((again = seg_port_ask(&port, 0, now, SEG_PORT_AHEAD_NS)) == 0) {
         take(0, now, 100 * US);
     }
     uint64_t busy = atomic_load(&port.free_at);
     now = busy + late[_i];
-    ck_assert_uint_eq(seg_port_ask(&port, 0, now), 0);
+    ck_assert_uint_eq(seg_port_ask(&port, 0, now, SEG_PORT_AHEAD_NS), 0);
     uint64_t end = take(0, now, 100 * US);
     lost = late[_i] > SEG_PORT_CREDIT_NS ? late[_i] - SEG_PORT_CREDIT_NS : 0;
     ck_assert_uint_eq(end, busy + lost + 100 * US);
@@ -244,7 +313,7 @@ START_TEST(lateness_is_made_up_for)
     ck_assert_uint_eq(seg_port_take(&port, 1, seg_port_floor(&port, 1, now), 0),
                       now > end ? now : end);
     ck_assert_uint_eq(atomic_load(&port.free_at), end);
-    while ((again = seg_port_ask(&port, 0, now)) == 0) {
+    while ((again = seg_port_ask(&port, 0, now, SEG_PORT_AHEAD_NS)) == 0) {
         take(0, now, 100 * US);
     }
     ck_assert_uint_le(atomic_load(&port.free_at), now + SEG_PORT_AHEAD_NS + 100 * US);
@@ -266,7 +335,7 @@ START_TEST(who_takes_no_time_holds_nobody_up)
     users_start(w, 1);
     for (uint64_t now = T0; now < T0 + 200 * MS; now += 20 * US) {
         run(w, 1, now);
-        if (seg_port_ask(&port, 1, now) != 0) {
+        if (seg_port_ask(&port, 1, now, SEG_PORT_AHEAD_NS) != 0) {
             refused++;
         } else if (_i) {
             seg_port_yield(&port, 1);
@@ -288,6 +357,8 @@ static void cases(TCase *t)
 {
     tcase_add_loop_test(t, rate_holds_however_late_users_wake, 0, 20);
     tcase_add_loop_test(t, users_share_alike, 0, 2);
+    tcase_add_test(t, who_was_told_when_to_come_is_waited_for);
+    tcase_add_loop_test(t, receiver_is_not_kept_idle_by_who_is_busy, 0, 2);
     tcase_add_test(t, absent_user_is_not_waited_for);
     tcase_add_test(t, idle_time_gives_nothing);
     tcase_add_loop_test(t, lateness_is_made_up_for, 0, 3);

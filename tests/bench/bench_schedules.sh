@@ -2,12 +2,12 @@
 # make bench-schedules: r2_perf --algo, each schedule on rated links of the software fabric, before and after a host has lost one of its NICs: the time of an
 # operation beside the simulator's, and what of the healthy ring's rate is left. Every element is checked. Writes BUILD/bench-schedules.json and prints the
 # table of docs/collectives.md. Exit code 1 where a run failed or was wrong; times are figures, for the machine decides them.
-#   bench_schedules.sh BUILD        SIZE, RATE, TIME in the environment: of the data (16M), of a NIC (5MB/s), of each half of a run (8s)
+#   bench_schedules.sh BUILD        SIZE, RATE, TIME in the environment: of the data (4M), of a NIC (1MB/s), of each half of a run (8s)
 set -eu
 cd "$(dirname "$0")/../.."
 B=${1:-build}
 case $B in /*) ;; *) B=$PWD/$B ;; esac
-size=${SIZE:-16M} rate=${RATE:-5MB/s} time=${TIME:-8s}
+size=${SIZE:-4M} rate=${RATE:-1MB/s} time=${TIME:-8s}
 for f in r2_perf softfab softfab-lib/libibverbs.so.1 libnccl-net-r2.so; do
     [ -e "$B/$f" ] || {
         echo "bench_schedules.sh: $B/$f is not built" >&2

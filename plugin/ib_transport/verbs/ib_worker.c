@@ -305,8 +305,8 @@ void ib_workers_submit(struct ib_workers *all, int device, struct ib_job *job)
     atomic_fetch_add_explicit(&all->pending, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
     list_append(&w->tail[!job->urgent], job);
-    pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
+    pthread_cond_signal(&w->work); /* else the worker wakes to sleep again, on the lock */
     if (!all->env.threads) {
         all->env.kick_worker(all->env.arg, device);
     }

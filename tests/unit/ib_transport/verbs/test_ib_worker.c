@@ -87,6 +87,34 @@ static void begin(int threads, int devices)
     ck_assert_ptr_nonnull(workers);
 }
 
+/* How many locks this thread holds, and with how many it woke another one, at most. */
+static _Thread_local int held, held_signaling;
+
+int __real_pthread_mutex_lock(pthread_mutex_t *m);
+int __real_pthread_mutex_unlock(pthread_mutex_t *m);
+int __real_pthread_cond_signal(pthread_cond_t *c);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m);
+int __wrap_pthread_cond_signal(pthread_cond_t *c);
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
+{
+    held++;
+    return __real_pthread_mutex_lock(m);
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
+{
+    held--;
+    return __real_pthread_mutex_unlock(m);
+}
+
+int __wrap_pthread_cond_signal(pthread_cond_t *c)
+{
+    held_signaling = held > held_signaling ? held : held_signaling;
+    return __real_pthread_cond_signal(c);
+}
+
 /* Reaps until @n jobs were reaped. */
 static void reap(int n)
 {
@@ -96,6 +124,23 @@ static void reap(int n)
     }
     ck_assert_int_eq(n, 0);
 }
+
+/* A worker that is woken for a job finds its lock free, and sleeps once per job. */
+START_TEST(no_lock_is_held_over_a_wake)
+{
+    static struct test_job job;
+
+    begin(1, 1);
+    job_init(&job, 0);
+    held = 0;
+    held_signaling = -1;
+    ib_workers_submit(workers, 0, &job.job);
+    ck_assert_int_eq(held, 0);
+    ck_assert_int_eq(held_signaling, 0);
+    reap(1);
+    ck_assert_uint_eq(ib_workers_destroy(workers, R2_NS_PER_S), 0);
+}
+END_TEST
 
 START_TEST(order_per_device)
 {
@@ -448,6 +493,7 @@ int main(void)
 
     tcase_set_timeout(t, 60);
     tcase_add_test(t, order_per_device);
+    tcase_add_test(t, no_lock_is_held_over_a_wake);
     tcase_add_test(t, urgent_jobs_go_first);
     tcase_add_test(t, a_quiet_end_wakes_nobody);
     tcase_add_test(t, a_quiet_end_that_is_wanted_wakes);

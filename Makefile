@@ -504,6 +504,7 @@ $(B)/tests/unit/test_ib_lag: | $(B)/fake-mlx5/libmlx5.so.1 $(B)/fake-mlx5/old/li
 # They open the stand-in for CUDA's driver at run time.
 $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_fault $(B)/tests/unit/test_cuda_lane $(B)/tests/unit/test_cuda_lines $(B)/tests/unit/test_last_copies: | $(B)/gpu-fake/cuda/libcuda.so.1
 $(B)/tests/unit/test_gate $(B)/tests/unit/test_visit $(B)/tests/unit/test_topo: TEST_WRAP := -Wl,--wrap=syscall
+$(B)/tests/unit/test_wait: TEST_WRAP := -Wl,--wrap=ppoll
 $(B)/tests/unit/test_ib_worker: TEST_WRAP := -Wl,--wrap=pthread_cond_signal,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock
 $(B)/tests/unit/test_inst: TEST_WRAP := -Wl,--wrap=malloc,--wrap=calloc
 $(B)/tests/unit/test_reg_handles: TEST_WRAP := -Wl,--wrap=calloc,--wrap=realloc

@@ -406,7 +406,9 @@ struct r2_inst {
         int started;
         int wake_fd;
         _Atomic int stop;
-    } service; /* r2_service.c */
+        uint32_t no_event, no_message; /* bit per device, per NIC: its descriptor had nothing when
+                                          the thread woke. 0: not known. r2_wait.h */
+    } service;                         /* r2_service.c; the masks: service thread */
 
     /* The rest is the service thread's. */
     struct {
@@ -435,12 +437,12 @@ struct r2_inst {
         uint32_t waiting; /* bit per NIC: some connection may wait for one of them to end */
     } reconnect;          /* r2_reconnect.c */
     struct {
-        uint64_t clock;            /* ns, stands still while the process does not run */
-        uint64_t lost;             /* ns: real time that it has stood still for */
-        uint64_t tick;             /* ... when the connections are checked next */
-        uint64_t at, last;         /* the next step and the last one, real time */
-        uint64_t rest;             /* ns that the thread sleeps now, nothing being under way; 0 */
-        int probing;               /* a probe went out, its answer is polled for soon */
+        uint64_t clock;    /* ns, stands still while the process does not run */
+        uint64_t lost;     /* ns: real time that it has stood still for */
+        uint64_t tick;     /* ... when the connections are checked next */
+        uint64_t at, last; /* the next step and the last one, real time */
+        uint64_t rest;     /* ns that the thread sleeps now, nothing being under way; 0 */
+        int probing;       /* a probe went out, its answer is polled for soon */
         struct r2_questions asked; /* r2_questions.h */
         struct r2_nic_load *load;  /* of each NIC; r2_load.h */
     } watch;                       /* r2_watch.c */

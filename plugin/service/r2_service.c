@@ -1,7 +1,6 @@
 #include "core/r2_inst.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -45,6 +44,7 @@
 #include "r2_peer.h"
 #include "r2_reconnect.h"
 #include "r2_setup.h"
+#include "r2_wait.h"
 #include "telemetry/r2_prof.h"
 #include "telemetry/r2_report.h"
 
@@ -116,6 +116,18 @@ static void reap(struct r2_inst *inst, uint64_t now)
     }
 }
 
+/* What the wait has found empty is left alone. With a look at the ports all are read: a kernel that
+ * has lost an event, or a device that asks for none, keeps nothing back for longer. */
+static void read_descriptors(struct r2_inst *inst, int look)
+{
+    uint32_t no_message = look ? 0 : inst->service.no_message;
+    uint32_t no_event = look ? 0 : inst->service.no_event;
+
+    inst->service.no_message = inst->service.no_event = 0; /* known of this turn alone */
+    r2_inband_progress(inst, no_message);
+    ib_async_progress(&inst->nics, no_event, r2_port_monitor_fact, inst);
+}
+
 uint64_t r2_inst_service_step(struct r2_inst *inst)
 {
     uint64_t now = r2_now(inst), next, oob_next;
@@ -125,8 +137,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     r2_watch_clock(inst, now);
     r2_visits_step(inst, now);
     oob_next = inst->oob->ops->progress(inst->oob, now);
-    r2_inband_progress(inst);
-    ib_async_progress(&inst->nics, r2_port_monitor_fact, inst);
+    read_descriptors(inst, look);
     reap(inst, now);
     /* Timed first: a step that ends in kicking its own connection must not starve the others. */
     step_due(inst, now);
@@ -163,54 +174,13 @@ int r2_inst_worker_step(struct r2_inst *inst, int device)
 
 /* --- the thread --- */
 
-static void wait_for_work(struct r2_inst *inst, uint64_t next)
-{
-    struct pollfd fds[3 + 2 * IB_MAX_NICS];
-    uint64_t now = r2_now(inst), sink;
-    struct timespec ts = {0};
-    int n = 0;
-
-    fds[n++] = (struct pollfd){.fd = inst->service.wake_fd, .events = POLLIN};
-    fds[n++] = (struct pollfd){.fd = inst->oob->ops->fd(inst->oob), .events = POLLIN};
-    fds[n++] =
-        (struct pollfd){.fd = inst->share.registry ? r2_host_registry_fd(inst->share.registry) : -1,
-                        .events = POLLIN};
-    for (int i = 0; i < inst->nics.count; i++) {
-        const struct ib_nic *nic = &inst->nics.nic[i];
-        enum ib_nic_state s = ib_nic_state_get(nic);
-
-        /* one descriptor per device; a dead device's may be readable for ever */
-        if (s != IB_NIC_FATAL && s != IB_NIC_GONE &&
-            (i == 0 || inst->nics.nic[i - 1].ctx != nic->ctx)) {
-            fds[n++] = (struct pollfd){.fd = nic->ctx->async_fd, .events = POLLIN};
-        }
-    }
-    n += r2_inband_fds(inst, fds + n);
-    if (next > now) {
-        uint64_t wait = next - now < 3600000000000ull ? next - now : 3600000000000ull;
-
-        ts.tv_sec = (time_t)(wait / 1000000000);
-        ts.tv_nsec = (long)(wait % 1000000000);
-    }
-    if (ppoll(fds, (nfds_t)n, &ts, NULL) <= 0) {
-        return;
-    }
-    if (fds[0].revents & POLLIN) {
-        while (read(inst->service.wake_fd, &sink, sizeof(sink)) > 0) {
-        }
-    }
-    if (fds[2].revents & POLLIN) {
-        r2_host_share_rung(inst);
-    }
-}
-
 static void *service_main(void *arg)
 {
     struct r2_inst *inst = arg;
 
     pthread_setname_np(pthread_self(), "r2-service");
     while (!atomic_load_explicit(&inst->service.stop, memory_order_acquire)) {
-        wait_for_work(inst, r2_inst_service_step(inst));
+        r2_wait(inst, r2_inst_service_step(inst));
     }
     return NULL;
 }

@@ -224,12 +224,12 @@ int ib_nic_qp_destroy(struct ib_nics *nics, int nic, struct ibv_qp *qp);
 int ib_nic_mr_release(struct ib_nics *nics, int nic, struct ibv_mr *mr, int ended);
 
 /*
- * Reads and acknowledges all async events that are there and hands each on as facts, having updated
- * states first. What takes a call that may block is requested by IB_FACT_REFRESH. Never blocks.
- * Thread: service.
+ * Reads and acknowledges all async events that are there, but for those of the devices in @none (a
+ * bit each), which have none, and hands each on as facts, having updated states first. What takes a
+ * call that may block is requested by IB_FACT_REFRESH. Never blocks. Thread: service.
  */
-void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact),
-                       void *arg);
+void ib_async_progress(struct ib_nics *nics, uint32_t none,
+                       void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
 
 /*
  * Checks whether a device that is fatal, or whose driver answers with errors, is gone by now: no

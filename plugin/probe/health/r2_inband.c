@@ -86,7 +86,7 @@ void r2_inband_quieted(struct r2_pair *pair)
 {
     pair->job.busy =
         1; /* to the messages that come in now: they must not begin another job of it */
-    r2_inband_progress(pair->inst);
+    r2_inband_progress(pair->inst, 0);
     pair->job.busy = 0;
 }
 
@@ -157,11 +157,11 @@ static void on_sent(void *arg, int nic, uint32_t qpn, int failed)
     }
 }
 
-void r2_inband_progress(struct r2_inst *inst)
+void r2_inband_progress(struct r2_inst *inst, uint32_t none)
 {
     const struct ib_inband_sink sink = {.arg = inst, .message = on_message, .sent = on_sent};
 
-    for (uint32_t m = inst->inband.open; m; m &= m - 1) {
+    for (uint32_t m = inst->inband.open & ~none; m; m &= m - 1) {
         int nic = __builtin_ctz(m);
 
         if (usable_nic(inst, nic)) {
@@ -170,7 +170,7 @@ void r2_inband_progress(struct r2_inst *inst)
     }
 }
 
-int r2_inband_fds(struct r2_inst *inst, struct pollfd *fds)
+int r2_inband_fds(const struct r2_inst *inst, struct pollfd *fds, uint8_t *nics)
 {
     int n = 0;
 
@@ -178,7 +178,8 @@ int r2_inband_fds(struct r2_inst *inst, struct pollfd *fds)
         int nic = __builtin_ctz(m);
 
         if (usable_nic(inst, nic)) {
-            fds[n++] = (struct pollfd){.fd = inst->inband.pool[nic].channel->fd, .events = POLLIN};
+            fds[n] = (struct pollfd){.fd = inst->inband.pool[nic].channel->fd, .events = POLLIN};
+            nics[n++] = (uint8_t)nic;
         }
     }
     return n;

@@ -36,11 +36,11 @@ int r2_inband_reaches(const struct r2_inst *inst, const struct r2_peer *peer, in
 /* Sends @msg, a list of records, in pieces. What finds no room is dropped: it will be announced
  * again. Returns how many pieces went out at all. */
 int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *msg, size_t len);
-/* Takes what has come in. */
-void r2_inband_progress(struct r2_inst *inst);
-/* Descriptors that are readable when there is something to take; at most IB_MAX_NICS. Returns how
- * many. */
-int r2_inband_fds(struct r2_inst *inst, struct pollfd *fds);
+/* Takes what has come in, but for the NICs in @none (a bit each), which nothing has come over. */
+void r2_inband_progress(struct r2_inst *inst, uint32_t none);
+/* Descriptors that are readable when there is something to take, and the NIC of each; at most
+ * IB_MAX_NICS. Returns how many. */
+int r2_inband_fds(const struct r2_inst *inst, struct pollfd *fds, uint8_t *nics);
 /* The channel has brought a message, or is up again. */
 void r2_inband_channel(struct r2_inst *inst, struct r2_peer *peer);
 

@@ -42,7 +42,7 @@ static void progress(void)
 {
     nfacts = looks = 0;
     memset(look_due, 0, sizeof(look_due));
-    ib_async_progress(&nics, take, &nics);
+    ib_async_progress(&nics, 0, take, &nics);
     for (int i = 0; i < 3; i++) {
         if (look_due[i]) {
             ib_async_refreshed(&nics, i, ib_nic_refresh(&nics, i), look_due[i], sink, &nics);
@@ -163,7 +163,7 @@ START_TEST(events_make_no_call)
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         fake_event(&fake_dev[0], types[i], 1, NULL);
     }
-    ib_async_progress(&nics, take, &nics);
+    ib_async_progress(&nics, 0, take, &nics);
     ck_assert_int_eq(port_calls, 0);
     ck_assert_int_eq(looks, 6);
     ck_assert_int_eq(nfacts, 1); /* PORT_ERR needs no look */

@@ -442,6 +442,8 @@ struct r2_inst {
         uint64_t tick;     /* ... when the connections are checked next */
         uint64_t at, last; /* the next step and the last one, real time */
         uint64_t rest;     /* ns that the thread sleeps now, nothing being under way; 0 */
+        uint64_t wanted;   /* on_watch lowers it: real time of the turn that it wants, though
+                              nothing is under way */
         int probing;       /* a probe went out, its answer is polled for soon */
         struct r2_questions asked; /* r2_questions.h */
         struct r2_nic_load *load;  /* of each NIC; r2_load.h */

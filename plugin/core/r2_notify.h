@@ -79,7 +79,8 @@ struct r2_subscriber {
     void (*on_load)(struct r2_pair *pair, const struct probe_load *there);
     /* The watchdog takes a turn: probes have been read. @tick: ns between two checks of the
      * connections, one of which follows; 0: none does. Who waits for an answer to come soon sets
-     * inst->watch.probing. */
+     * inst->watch.probing; who wants a turn though nothing is under way lowers inst->watch.wanted.
+     */
     void (*on_watch)(struct r2_inst *inst, uint64_t now, uint64_t tick);
     /* A health report that is new here; @who sent it, NULL for SELF. */
     void (*on_report)(struct r2_inst *inst, const struct probe_report *w, enum r2_report_from from,

@@ -571,6 +571,14 @@ int probe_hang_is_due(const struct probe_hang *h, uint64_t clock)
     return clock >= h->next_at ? 1 : h->dirty ? 2 : 0;
 }
 
+uint64_t probe_hang_due_in(const struct probe_hang *h, uint64_t clock)
+{
+    if (h->after == 0) {
+        return UINT64_MAX;
+    }
+    return h->dirty ? 0 : r2_elapsed(h->next_at, clock);
+}
+
 enum probe_hang_change probe_hang_step(struct probe_hang *h, uint64_t clock, int facts,
                                        struct probe_hang_send out[PROBE_HANG_BUDGET], int *n)
 {

@@ -149,6 +149,8 @@ enum probe_hang_change probe_hang_step(struct probe_hang *h, uint64_t clock, int
                                        struct probe_hang_send out[PROBE_HANG_BUDGET], int *n);
 /* 1: a round of facts is due. 2: reports have come, and a step without facts is. 0: neither. */
 int probe_hang_is_due(const struct probe_hang *h, uint64_t clock);
+/* ns until a step is due; UINT64_MAX: never. */
+uint64_t probe_hang_due_in(const struct probe_hang *h, uint64_t clock);
 
 /* --- reports --- */
 

@@ -132,7 +132,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
 {
     uint64_t now = r2_now(inst), next, oob_next;
     struct r2_comm *c;
-    int look = now >= inst->ports.poll_at;
+    int look = r2_port_monitor_is_due(inst, now);
 
     r2_watch_clock(inst, now);
     r2_visits_step(inst, now);
@@ -158,7 +158,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     r2_host_share_step(inst, now, look);
     next = r2_earlier(next, r2_balance_step(inst, now, look));
     inst->share.rung = 0;
-    next = r2_earlier(next, r2_port_monitor_step(inst, now));
+    next = r2_earlier(next, r2_port_monitor_step(inst, now, look));
     next = r2_earlier(next, r2_peers_step(inst, now));
     next = r2_earlier(next, r2_timers_next(&inst->steps.due));
     next = r2_earlier(next, r2_report_step(inst, now, look));

@@ -33,13 +33,15 @@ struct r2_hang {
 };
 
 /* The watch's clock stands for a thread that gets its turn late, too, as on a machine that has too
- * much to do; seconds are counted here, and of those in which this process stood only one turn. */
-static void clock_move(struct r2_hang *h, uint64_t now)
+ * much to do; seconds are counted here, and of those in which this process stood only one turn.
+ * Returns by how much it has moved. */
+static uint64_t clock_move(struct r2_hang *h, uint64_t now)
 {
-    uint64_t gone = h->turn_at ? r2_elapsed(now, h->turn_at) : 0;
+    uint64_t gone = h->turn_at ? r2_earlier(r2_elapsed(now, h->turn_at), TURN_NS) : 0;
 
-    h->clock += gone < TURN_NS ? gone : TURN_NS;
+    h->clock += gone;
     h->turn_at = now;
+    return gone;
 }
 
 /* --- what a connection waits for --- */
@@ -383,20 +385,14 @@ static void introduce(struct r2_inst *inst, uint64_t clock)
     }
 }
 
-static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
+/* @due: of probe_hang_is_due(). */
+static void round_take(struct r2_inst *inst, int due, uint64_t clock, uint64_t now)
 {
     struct probe_hang_send out[PROBE_HANG_BUDGET];
     struct probe_hang *h = &inst->diagnosis.hang->core;
     enum probe_hang_change change;
-    uint64_t clock;
-    int due, n = 0;
+    int n = 0;
 
-    clock_move(inst->diagnosis.hang, now);
-    clock = inst->diagnosis.hang->clock;
-    due = probe_hang_is_due(h, clock);
-    if (due == 0) {
-        return;
-    }
     if (due == 1) {
         introduce(inst, clock);
         facts(inst, clock, now);
@@ -410,6 +406,23 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
         log_found(inst, &h->what, now);
     } else if (change == PROBE_HANG_CLEAR) {
         say_over(inst, now);
+    }
+}
+
+/* A round that would be due before another turn like this one is taken with this one: at rest it
+ * has no wake-up of its own, and is never late. */
+static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
+{
+    struct r2_hang *h = inst->diagnosis.hang;
+    uint64_t gone = clock_move(h, now), wait;
+    int due = probe_hang_is_due(&h->core, h->clock + gone - gone / 4);
+
+    if (due) {
+        round_take(inst, due, h->clock, now);
+    }
+    wait = probe_hang_due_in(&h->core, h->clock);
+    if (wait < UINT64_MAX - now) {
+        inst->watch.wanted = r2_earlier(inst->watch.wanted, now + wait);
     }
 }
 

@@ -212,6 +212,10 @@ static void refresh_request(struct r2_inst *inst, int nic, unsigned what)
     }
 }
 
+#define EARLY                                                                                      \
+    4 /* a thread at rest that is woken in the last of so many parts of the time between           \
+         two checks checks now: one wake-up for both */
+
 #define REMOVAL_NS                                                                                 \
     (10 * 1000000ull) /* between two checks whether a device is gone: a file in memory */
 #define REMOVAL_LONG (10 * 1000000000ull) /* after that with the checks of the ports */
@@ -237,7 +241,14 @@ static uint64_t removals_step(struct r2_inst *inst, uint64_t now)
     return inst->ports.removal_at;
 }
 
-uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now)
+bool r2_port_monitor_is_due(const struct r2_inst *inst, uint64_t now)
+{
+    uint64_t early = inst->watch.rest ? R2_MS(inst->cfg.t_port_poll_ms) / EARLY : 0;
+
+    return now + early >= inst->ports.poll_at;
+}
+
+uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now, bool look)
 {
     uint64_t next;
 
@@ -254,7 +265,7 @@ uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now)
     }
     inst->ports.polls = 1;
     next = removals_step(inst, now);
-    if (now < inst->ports.poll_at) {
+    if (!look && now < inst->ports.poll_at) {
         return r2_earlier(next, inst->ports.poll_at);
     }
     inst->ports.poll_at = now + (uint64_t)inst->cfg.t_port_poll_ms * 1000000;

@@ -14,7 +14,10 @@ int r2_port_monitor_open(struct r2_inst *inst);
  * (fo_on_nic_down), every peer is to be notified, and then on_nic is announced. One that is back
  * goes to r2_probation.h first. */
 void r2_port_monitor_fact(void *inst, const struct ib_fact *fact);
-/* Checks the ports every NCCL_R2_LOOK, on the workers; returns the next time (ns). */
-uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now);
+/* Whether this turn is to check the ports; asked as it begins. */
+bool r2_port_monitor_is_due(const struct r2_inst *inst, uint64_t now);
+/* Checks the ports every NCCL_R2_LOOK, on the workers, and sooner with @look; returns the next time
+ * (ns). */
+uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now, bool look);
 
 #endif

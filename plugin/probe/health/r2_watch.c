@@ -17,8 +17,7 @@
 #define CTS_REQUEST_MAX R2_MS(1000)
 #define SILENT_PROCESS  R2_MS(3000) /* words repeated up to every second went unanswered */
 #define CTL_FEW         8 /* x T_suspect, for control writes of which none need be signaled */
-#define REST            R2_MS(100) /* nothing under way: no turn for so long ... */
-#define REST_OF_HANG    50 /* ... nor for this part of NCCL_R2_HANG_AFTER, which looks each tenth */
+#define REST            R2_MS(250) /* nothing under way: no turn for so long, if nobody wants one */
 #define QUIET_MIN                                                                                  \
     100 /* ticks without work before a path is taken off the list, which takes its gate */
 
@@ -417,12 +416,11 @@ void r2_watch_clock(struct r2_inst *inst, uint64_t now)
 }
 
 /* Behind all of a turn: when the next one is. With nothing under way not before something wakes the
- * thread, but for who looks at all connections that rest. */
+ * thread, or somebody who was told of this one wants another. */
 static uint64_t next_turn(struct r2_inst *inst, uint64_t now, uint64_t step,
                           enum r2_pairs_want want)
 {
-    uint64_t hang = R2_MS(inst->cfg.hang_after_ms) / REST_OF_HANG;
-    uint64_t rest = hang && hang < REST ? hang : REST;
+    uint64_t rest = r2_earlier(r2_elapsed(inst->watch.wanted, now), REST);
 
     inst->watch.at = now + step;
     if (inst->watch.probing || want == R2_PAIRS_SOON) {
@@ -457,6 +455,7 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
         inst->watch.tick = inst->watch.clock + step;
         r2_load_step(inst, now);
     }
+    inst->watch.wanted = UINT64_MAX;
     R2_NOTIFY(inst, on_watch, inst, now, ticks ? step : 0);
     if (ticks) {
         for (c = r2_comms_awake(inst); c; c = next) {

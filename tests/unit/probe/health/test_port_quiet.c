@@ -223,7 +223,7 @@ START_TEST(nothing_is_left_behind)
     look_out();
     all = inst->comms.all;
     inst->comms.all = NULL;
-    r2_port_monitor_step(inst, rig_now(rig));
+    r2_port_monitor_step(inst, rig_now(rig), 0);
     inst->comms.all = all;
     kicks = 0; /* that of NIC 1 has ended by then */
     ck_assert_int_eq(worker_go(0), 1);

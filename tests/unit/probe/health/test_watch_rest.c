@@ -10,16 +10,48 @@
 
 #define SETTLE (5 * RIG_S) /* probes of new NIC pairs; connections rest behind a second */
 #define TICK   (7500 * RIG_US)
-#define REST   (100 * RIG_MS)
+#define REST   (250 * RIG_MS) /* as long as between two looks at the ports */
 
-static unsigned looks[2];
+/* Each turn reads the events of each device here: nobody has waited for them. */
+static unsigned turns[2];
+static int (*get_async_event_real)(struct ibv_context *ctx, struct ibv_async_event *ev);
+
+static int get_async_event_counted(struct ibv_context *ctx, struct ibv_async_event *ev)
+{
+    for (int s = 0; s < 2; s++) {
+        turns[s] += ctx == rig->side[s].inst->nics.device_ctx[0];
+    }
+    return get_async_event_real(ctx, ev);
+}
+
+static void turns_count(void)
+{
+    get_async_event_real = rig->side[0].inst->v.get_async_event;
+    for (int s = 0; s < 2; s++) {
+        rig->side[s].inst->v.get_async_event = get_async_event_counted;
+        turns[s] = 0;
+    }
+}
+
+static void turns_end(void)
+{
+    for (int s = 0; s < 2; s++) {
+        rig->side[s].inst->v.get_async_event = get_async_event_real;
+    }
+}
+
+static uint64_t wanted[2]; /* by who was told of the latest turn, and is above the watch */
 
 static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
 {
-    looks[inst == rig->side[1].inst]++;
+    int s = inst == rig->side[1].inst;
+
+    ck_assert_uint_le(now, wanted[s] + TICK);
+    wanted[s] = inst->watch.wanted;
+    ck_assert_uint_le(wanted[s], now + 500 * RIG_MS); /* the search for hangs does */
 }
 
-static const struct r2_subscriber counts = {.on_watch = on_watch};
+static const struct r2_subscriber wants = {.on_watch = on_watch};
 
 static void rested(void)
 {
@@ -30,17 +62,42 @@ static void rested(void)
     }
 }
 
+/* Those of the looks at the ports, every 250 ms, and no others: whoever else wants a turn now and
+ * then, as the search for hangs does every 500 ms, takes one of these. Looks and rounds of the
+ * search stand in any order when the rest begins: @_i. */
 START_TEST(few_turns_are_taken)
 {
     start(2, NULL);
+    rig_run(rig, (uint64_t)_i * 29 * RIG_MS);
     rested();
-    subscribe(&counts);
-    looks[0] = looks[1] = 0;
+    rig_run(rig, 2 * RIG_S);
+    wanted[0] = wanted[1] = UINT64_MAX - TICK;
+    subscribe(&wants);
+    turns_count();
     rig_run(rig, 10 * RIG_S);
+    turns_end();
     for (int s = 0; s < 2; s++) {
-        /* and those behind each look at the ports, every 250 ms */
-        ck_assert_uint_ge(looks[s], 95);
-        ck_assert_uint_le(looks[s], 250);
+        ck_assert_uint_ge(turns[s], 39);
+        ck_assert_uint_le(turns[s], 44);
+    }
+    stop();
+    teardown();
+}
+END_TEST
+
+/* Rounds of the search for hangs come as often as ever, and none is late. */
+START_TEST(a_short_limit_on_hangs_is_kept)
+{
+    const char *const options[] = {"NCCL_R2_HANG_AFTER=500", NULL};
+
+    start(2, options);
+    rested();
+    turns_count();
+    rig_run(rig, 10 * RIG_S);
+    turns_end();
+    for (int s = 0; s < 2; s++) { /* a tenth each */
+        ck_assert_uint_ge(turns[s], 199);
+        ck_assert_uint_le(turns[s], 250);
     }
     stop();
     teardown();
@@ -187,7 +244,8 @@ END_TEST
 
 static void add(TCase *t)
 {
-    tcase_add_test(t, few_turns_are_taken);
+    tcase_add_loop_test(t, few_turns_are_taken, 0, 9);
+    tcase_add_test(t, a_short_limit_on_hangs_is_kept);
     tcase_add_test(t, silence_behind_a_rest_is_found_as_soon);
     tcase_add_test(t, the_clock_goes_on);
     tcase_add_test(t, no_wake_is_lost);

@@ -71,10 +71,11 @@ static uint32_t file_poll(const struct r2_inst *inst, struct r2_command_file *f,
     size_t len;
     int rc, n;
 
-    if (r2_rundir_commands_path(inst->share.run_dir, uid, kind, path, sizeof(path)) != 0) {
+    if ((f->absent && inst->share.no_new_file) ||
+        r2_rundir_commands_path(inst->share.run_dir, uid, kind, path, sizeof(path)) != 0) {
         return 0;
     }
-    r2_rundir_stamp_get(path, &now);
+    f->absent = !r2_rundir_stamp_get(path, &now);
     if (f->primed && r2_rundir_stamp_same(&now, &f->stamp)) {
         return 0;
     }

@@ -17,6 +17,7 @@ struct r2_commands {
         struct r2_rundir_stamp stamp;
         uint64_t number[IB_MAX_NICS]; /* of the command that was applied last; 0: none */
         int logged;
+        int absent; /* it was not there */
         int primed; /* it was read once: what it had then was commanded before this process began */
     } file[2];
 };

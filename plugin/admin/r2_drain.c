@@ -90,10 +90,11 @@ static void file_poll(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
     struct r2_rundir_stamp now;
     char path[512];
 
-    if (r2_rundir_drain_path(inst->share.run_dir, uid, path, sizeof(path)) != 0) {
+    if ((f->absent && inst->share.no_new_file) ||
+        r2_rundir_drain_path(inst->share.run_dir, uid, path, sizeof(path)) != 0) {
         return;
     }
-    r2_rundir_stamp_get(path, &now);
+    f->absent = !r2_rundir_stamp_get(path, &now);
     if (r2_rundir_stamp_same(&now, &f->stamp)) {
         return;
     }

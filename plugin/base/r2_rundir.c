@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "r2_time.h"
+
 static int dir_writable(const char *path)
 {
     struct stat st;
@@ -54,22 +56,45 @@ int r2_rundir_commands_path(const char *dir, uid_t uid, enum r2_rundir_kind kind
     return path_of(dir, uid, kind == R2_RUNDIR_REHEARSE ? "rehearse" : "failback", out, len);
 }
 
-void r2_rundir_stamp_get(const char *path, struct r2_rundir_stamp *out)
+int r2_rundir_stamp_get(const char *path, struct r2_rundir_stamp *out)
 {
     struct stat st;
 
     memset(out, 0, sizeof(*out));
-    if (lstat(path, &st) == 0) {
-        out->ino = st.st_ino;
-        out->size = st.st_size;
-        out->ctime = st.st_ctim;
+    if (lstat(path, &st) != 0) {
+        return errno != ENOENT; /* else it may be there, and be seen with the next call */
     }
+    out->ino = st.st_ino;
+    out->size = st.st_size;
+    out->ctime = st.st_ctim;
+    return 1;
 }
 
 int r2_rundir_stamp_same(const struct r2_rundir_stamp *a, const struct r2_rundir_stamp *b)
 {
     return a->ino == b->ino && a->size == b->size && a->ctime.tv_sec == b->ctime.tv_sec &&
            a->ctime.tv_nsec == b->ctime.tv_nsec;
+}
+
+/* Time stamps of files have grains of milliseconds: two changes in one grain show as one. */
+#define SETTLED_NS R2_NS_PER_S
+
+int r2_rundir_dir_same(const char *dir, struct r2_rundir_dir *seen)
+{
+    struct r2_rundir_dir now = {.settled = 0};
+    struct stat st;
+    int same;
+
+    if (stat(dir, &st) == 0) {
+        uint64_t changed = (uint64_t)st.st_mtim.tv_sec * R2_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+
+        now = (struct r2_rundir_dir){.dev = st.st_dev, .ino = st.st_ino, .mtime = st.st_mtim};
+        now.settled = r2_elapsed(r2_clock_ns(CLOCK_REALTIME), changed) >= SETTLED_NS;
+    }
+    same = seen->settled && now.settled && now.dev == seen->dev && now.ino == seen->ino &&
+           now.mtime.tv_sec == seen->mtime.tv_sec && now.mtime.tv_nsec == seen->mtime.tv_nsec;
+    *seen = now;
+    return same;
 }
 
 int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t why_len)

@@ -36,8 +36,23 @@ struct r2_rundir_stamp {
     off_t size;
     struct timespec ctime;
 };
-void r2_rundir_stamp_get(const char *path, struct r2_rundir_stamp *out);
+/* 1; 0: there is no file. */
+int r2_rundir_stamp_get(const char *path, struct r2_rundir_stamp *out);
 int r2_rundir_stamp_same(const struct r2_rundir_stamp *a, const struct r2_rundir_stamp *b);
+
+/* A directory as it was when it was checked last; zeroed: it never was. */
+struct r2_rundir_dir {
+    dev_t dev;
+    ino_t ino;
+    struct timespec mtime;
+    int settled; /* mtime was old enough then for any later change to show in it */
+};
+/*
+ * 1: no file was made in @dir, renamed into it or removed since the call before this one, so that
+ * one that was looked for in vain behind that call is not there. 0: one may have been. Keeps in
+ * @seen what it has found. Does not block on a local file system.
+ */
+int r2_rundir_dir_same(const char *dir, struct r2_rundir_dir *seen);
 
 /* Whether file @fd, opened at @path, belongs to @uid and only @uid may write it; else the reason in
  * @why. */

@@ -320,6 +320,7 @@ struct r2_drain_file {
     uint32_t nics;
     char why[IB_MAX_NICS][R2_DRAIN_WHY]; /* the administrator's text about each of them */
     int logged;                          /* that it cannot be read now */
+    int absent;                          /* it was not there */
 };
 
 /* The service thread's visits of gates. All but @strict: service thread. */
@@ -473,6 +474,8 @@ struct r2_inst {
     } diagnosis; /* which part broke, and what the job knows of it; r2_locate.c, r2_gossip.c */
     struct {
         char run_dir[256];                 /* empty: none */
+        struct r2_rundir_dir dir;          /* r2_admin_files.c */
+        int no_new_file;                   /* ... for this poll: what was absent still is */
         struct r2_host_registry *registry; /* NULL: none */
         int rung, rows_changed;
         unsigned looks;                 /* at the ports, so far */

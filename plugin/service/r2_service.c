@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "admin/r2_admin_files.h"
 #include "admin/r2_drain.h"
 #include "admin/r2_failback.h"
 #include "admin/r2_host_share.h"
@@ -151,9 +152,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     next = r2_earlier(next, r2_probation_step(inst, now));
     next = r2_earlier(next, r2_pairs_announce(inst, now));
     if (inst->share.rung || look) {
-        r2_rehearse_poll(inst);
-        r2_drain_poll(inst);
-        r2_failback_poll(inst);
+        r2_admin_files_poll(inst, inst->share.rung);
     }
     r2_host_share_step(inst, now, look);
     next = r2_earlier(next, r2_balance_step(inst, now, look));
@@ -353,9 +352,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     }
     r2_hang_begin(inst, p->job ? p->job->rank : -1);
     r2_report_open(inst, p->job);
-    r2_rehearse_poll(inst);
-    r2_drain_poll(inst);
-    r2_failback_poll(inst);
+    r2_admin_files_poll(inst, 1);
     if (inst->env.threads && start_thread(inst, why, why_len) != 0) {
         goto err_registry;
     }

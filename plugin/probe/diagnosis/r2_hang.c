@@ -415,7 +415,7 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
 {
     struct r2_hang *h = inst->diagnosis.hang;
     uint64_t gone = clock_move(h, now), wait;
-    int due = probe_hang_is_due(&h->core, h->clock + gone - gone / 4);
+    int due = probe_hang_is_due(&h->core, h->clock + gone - gone / 8);
 
     if (due) {
         round_take(inst, due, h->clock, now);

@@ -213,7 +213,7 @@ static void refresh_request(struct r2_inst *inst, int nic, unsigned what)
 }
 
 #define EARLY                                                                                      \
-    4 /* a thread at rest that is woken in the last of so many parts of the time between           \
+    8 /* a thread at rest that is woken in the last of so many parts of the time between           \
          two checks checks now: one wake-up for both */
 
 #define REMOVAL_NS                                                                                 \

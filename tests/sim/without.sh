@@ -33,7 +33,7 @@ bounce-read bounce 48
 bounce-ring bounce 15
 live-parts unheard 61
 live-frozen unheard 615
-live-ledger unheard 2282
+live-ledger unheard 3891
 abort-err abort 0
 ROWS
 }

@@ -102,6 +102,7 @@ void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
         pair->probe.posted = 0;
         pair->probe.limit = limit;
         pair->probe.from = clock;
+        pair->ways.witness_at = 0;
         r2_load_begin(pair);
     }
     post(pair, clock, true);
@@ -323,6 +324,9 @@ static bool way_is_good(const struct r2_pair *pair)
  */
 static void silent(struct r2_pair *pair, uint64_t clock)
 {
+    if (r2_ways_leave(pair, clock)) {
+        return;
+    }
     if (!way_is_good(pair) || pair->probe.anew) {
         dead(pair, clock, "no answer");
         return;
@@ -389,6 +393,9 @@ static void watch_answer(struct r2_pair *pair, uint64_t clock)
     } else if (clock >= pair->probe.post_at &&
                (hurried(pair, clock) || is_due_unhurried(pair, clock))) {
         pair->probe.late |= !hurried(pair, clock);
+        if (r2_ways_on_late(pair, clock)) {
+            return;
+        }
         post(pair, clock, false);
     }
 }

@@ -21,9 +21,11 @@ struct r2_watch_conn {
         uint64_t through; /* what had got through as the path's incarnation ended for its tail */
         uint8_t ends;     /* ... such ends in a row; 0: none */
     } tail[IB_MAX_PATHS];
-    uint8_t way[IB_MAX_PATHS];   /* R: that it has chosen last; r2_ways.c. 0: none */
-    uint8_t quiet[IB_MAX_PATHS]; /* ticks without work */
-    uint8_t rests;               /* ... and without anything else to check, on any path */
+    uint64_t witness[IB_MAX_PATHS]; /* path->count.wrs behind the write that asks it;
+                                       r2_witness.c. 0: it is not asked */
+    uint8_t way[IB_MAX_PATHS];      /* R: that it has chosen last; r2_ways.c. 0: none */
+    uint8_t quiet[IB_MAX_PATHS];    /* ticks without work */
+    uint8_t rests;                  /* ... and without anything else to check, on any path */
     struct {
         uint64_t seq,
             since; /* R: what S has in DELIVERY_QUERY and we lack, since when; since 0: nothing */

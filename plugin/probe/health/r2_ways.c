@@ -7,6 +7,7 @@
 #include "r2_pair.h"
 #include "r2_pair_int.h"
 #include "r2_watch.h"
+#include "r2_witness.h"
 
 #define SILENT_NS R2_MS(100)  /* a way is silent for so long while the other one answers */
 #define AGAIN_NS  R2_MS(200)  /* one that lags is asked again: RC would repeat by time */
@@ -145,11 +146,11 @@ void r2_ways_begin_probe(struct r2_pair *pair)
     } else if (pair->ways.wish.way[0] == 0) {
         choose(pair, 0, 1);
         choose(pair, 1, 1 + n / PROBE_QP_LANES);
-    } else if (pair->probe.last_ok == 0 || pair->ways.silent) { /* no answer over these */
-        choose(pair, 0, lane_next(pair, 0, n));
+    } else if (!pair->ways.chosen && (pair->probe.last_ok == 0 || pair->ways.silent)) {
+        choose(pair, 0, lane_next(pair, 0, n)); /* no answer over these */
         choose(pair, 1, lane_next(pair, 1, n));
     }
-    pair->ways.silent = 0;
+    pair->ways.silent = pair->ways.chosen = 0;
 }
 
 /* Whether this end's choice holds where both have chosen: ports differ, or queue pairs of one port
@@ -290,4 +291,49 @@ void r2_ways_check_probe(struct r2_pair *pair, uint64_t clock)
                r2_elapsed(clock, l[l[0].out < l[1].out].posted) >= AGAIN_NS) {
         r2_pair_begin(pair, clock, 0);
     }
+}
+
+/* Way @good has carried something since the probe went out, which nobody answers. */
+static void leave_both(struct r2_pair *pair, unsigned good, uint64_t clock)
+{
+    const struct probe_lane *l = pair->qp.lane;
+
+    R2_INFO("NIC %s - NIC %u of %s: no answer, and way %u carries: probed over that",
+            pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
+            pair->inst->oob->ops->peer_str(pair->peer->oob), good);
+    r2_ways_on_lost(pair, l[1].way);
+    r2_ways_on_lost(pair, l[0].way);
+    choose(pair, 0, good);
+    choose(pair, 1, lane_next(pair, 1, pair_count(pair)));
+    pair->ways.chosen = 1;
+    pair->ways.next_at = clock + CHANGE_NS;
+    r2_pair_rebuild(pair);
+}
+
+bool r2_ways_leave(struct r2_pair *pair, uint64_t clock)
+{
+    unsigned good = pair->ways.witness_at ? r2_witness_answer(pair) : 0;
+
+    if (good) {
+        leave_both(pair, good, clock);
+    }
+    return good != 0;
+}
+
+bool r2_ways_on_late(struct r2_pair *pair, uint64_t clock)
+{
+    uint64_t late = r2_elapsed(clock, pair->probe.from);
+
+    if (pair->probe.state < R2_PROBE_TIMED) {
+        return false; /* it may be the peer's process that is silent, or its whole host */
+    }
+    if (pair->ways.witness_at == 0 && late >= pair->probe.limit / 2) {
+        r2_witness_ask(pair);
+        pair->ways.witness_at = clock + SILENT_NS;
+    } else if (pair->ways.witness_at && clock >= pair->ways.witness_at &&
+               clock >= pair->ways.next_at && late >= SILENT_NS) {
+        pair->ways.witness_at = clock + SILENT_NS;
+        return r2_ways_leave(pair, clock);
+    }
+    return false;
 }

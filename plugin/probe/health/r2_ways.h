@@ -18,11 +18,14 @@ struct r2_pair_ways {
     struct probe_ways known;
     struct probe_way_wish wish; /* the ways of the probe's queue pairs, as soon as they are
                                    connected; turn 0: not chosen */
-    uint8_t n;        /* how many there are, since the peer's address is known; 0: not known */
-    uint8_t silent;   /* both were, and the pair was given up */
-    uint8_t single;   /* a second queue pair could not be connected: it does without */
-    uint8_t suspect;  /* a way to be probed next; 0: none */
-    uint64_t next_at; /* the probe's ways are not changed before */
+    uint8_t n;           /* how many there are, since the peer's address is known; 0: not known */
+    uint8_t silent;      /* both were, and the pair was given up */
+    uint8_t single;      /* a second queue pair could not be connected: it does without */
+    uint8_t suspect;     /* a way to be probed next; 0: none */
+    uint8_t chosen;      /* the wish is for the next queue pairs, whatever these answered */
+    uint64_t next_at;    /* the probe's ways are not changed before */
+    uint64_t witness_at; /* witnesses were asked for the probe that counts; when they are looked at
+                            next; 0: they were not */
 };
 
 /* R: the way of path @p's next incarnation; its last one took path->way, 0 if it is the first. */
@@ -44,6 +47,14 @@ void r2_ways_begin_probe(struct r2_pair *pair);
  * is one.
  */
 void r2_ways_on_wish(struct r2_pair *pair, const struct probe_way_wish *theirs);
+/*
+ * The probe that counts is out. Witnesses are asked, once, when half of the time for its answer is
+ * over, and looked at every 100 ms then. Where one has answered, the ways of the probe are silent
+ * and not the NICs: its queue pairs are made anew over others, and true is returned.
+ * r2_ways_leave() looks at once.
+ */
+bool r2_ways_on_late(struct r2_pair *pair, uint64_t clock);
+bool r2_ways_leave(struct r2_pair *pair, uint64_t clock);
 /* They are connected, or the first of them is. */
 void r2_ways_on_joined(struct r2_pair *pair);
 /* Where one of the probe's ways is silent while the other answers, it is probed again on a new

@@ -70,7 +70,7 @@ START_TEST(a_new_connection_avoids_what_is_blamed)
     recv_post(0, 100);
     send_post(0, 100);
     ck_assert_uint_lt(finish(1, 100, RIG_S), 5 * RIG_MS);
-    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].count.cqes, 0);
+    ck_assert_uint_eq(rig->side[0].comm->conn.path[0].count.bytes, 0);
     rig_run(rig, RIG_S);
     ck_assert(!ib_conn_up(&rig->side[0].comm->conn, 0)); /* asked, and found silent */
     stop();

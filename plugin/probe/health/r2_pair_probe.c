@@ -282,7 +282,8 @@ static bool stood_before(const struct r2_pair *pair)
     if (l[1].failed && l[1].waits < since) {
         since = l[1].waits;
     }
-    return r2_elapsed(pair->probe.from, since) >= PROBE_QP_TIMEOUT_NS / 2;
+    /* 0: its library took no post */
+    return since && r2_elapsed(pair->probe.from, since) >= PROBE_QP_TIMEOUT_NS / 2;
 }
 
 /*

@@ -263,8 +263,8 @@ START_TEST(a_measurement_with_faults)
     ck_assert(strstr(text, "bandwidth") == NULL && strstr(text, "FAILED") == NULL);
     snprintf(
         text, sizeof(text),
-        "jq -e '.r2 | .complete and .wrong == 0 and (.faults | map(.status) == [0, 0]) and .faults[0].stall_ms > "
-        "40 and "
+        "jq -e '.r2 | .complete and .wrong == 0 and (.faults | map(.status) == [0, 0]) and "
+        "(.faults | map(.stall_ms) | max) > 40 and "
         "(.measurements[0] | (.times_us | length) == %zu and .busbw.after > 0) and .measurements[1].in_place' %s "
         ">/dev/null",
         m->n, json);

@@ -4,13 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/base/r2_outlier.h"
+/* What a cell's logarithm is compared with: chance reaches it in one of so many matrices. */
+#define CHANCE     1e4
+#define FEW        1.7    /* how much further: a MAD of few cells is small by chance */
+#define MAD_TO_DEV 1.4826 /* of a normal distribution */
 
 /* A line is a row or a column. */
 struct judge {
     struct diag_matrix *m;
     struct diag_verdict *v;
-    struct r2_outlier bounds; /* of_set: above which a line is slow; of_one: a cell */
+    double spread;           /* MAD of logarithms */
+    double of_line, of_cell; /* logarithms above which a line, a cell is slow */
 };
 
 enum { ROW, COLUMN };
@@ -80,7 +84,24 @@ static int is_out(const struct diag_matrix *m, int way, int line)
 
 static double lg(const struct diag_cell *c)
 {
-    return r2_outlier_ln(c->ratio);
+    return log(c->ratio);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Of an even number the lower one: what is slow lies above. 0 of none. */
+static double median(double *x, int n)
+{
+    if (n == 0) {
+        return 0;
+    }
+    qsort(x, (size_t)n, sizeof(x[0]), compare);
+    return x[(n - 1) / 2];
 }
 
 /* --- what is usual --- */
@@ -113,7 +134,7 @@ static double usual(const struct diag_matrix *m, int link, int below)
             }
         }
         if (n > 0) {
-            of_rows[rows++] = below ? r2_outlier_median(row, n) : 0;
+            of_rows[rows++] = below ? median(row, n) : 0;
             cells += n;
         }
     }
@@ -121,9 +142,9 @@ static double usual(const struct diag_matrix *m, int link, int below)
         return 0;
     }
     if (below) {
-        return r2_outlier_median(of_rows, rows);
+        return median(of_rows, rows);
     }
-    r2_outlier_median(cell, cells); /* sorts them */
+    median(cell, cells); /* sorts them */
     return (cell[(cells - 1) / 2] + cell[cells / 2]) / 2;
 }
 
@@ -151,6 +172,7 @@ static void ratios_fill(struct judge *j)
 static void spread_fill(struct judge *j, int below)
 {
     const struct diag_matrix *m = j->m;
+    double z, few, ratio;
     int n = 0;
 
     for (int s = 0; s < m->n; s++) {
@@ -162,8 +184,14 @@ static void spread_fill(struct judge *j, int below)
             }
         }
     }
-    j->bounds = r2_outlier_bounds(m->scratch, n);
-    j->v->limit = exp(j->bounds.of_one);
+    j->spread = median(m->scratch, n);
+    /* A MAD of few cells may be small by chance; of many cells one is far away by chance. */
+    few = 1 + FEW / sqrt(n > 0 ? n : 1);
+    z = MAD_TO_DEV * sqrt(2 * log(CHANCE * (n > 0 ? n : 1)));
+    ratio = log(n < DIAG_FEW_CELLS ? DIAG_RATIO_FEW : DIAG_RATIO);
+    j->of_line = fmax(ratio, DIAG_MADS * few * j->spread);
+    j->of_cell = fmax(ratio, fmax(DIAG_MADS, z) * few * j->spread);
+    j->v->limit = exp(j->of_cell);
 }
 
 static int measure(struct judge *j, int below)
@@ -200,7 +228,7 @@ static double level_of(const struct diag_matrix *m, int way, int line, int *n)
             m->scratch[(*n)++] = lg(c);
         }
     }
-    return r2_outlier_median(m->scratch, *n);
+    return median(m->scratch, *n);
 }
 
 /* The line across at @k has a cell elsewhere that is well: it is not what is slow. */
@@ -224,7 +252,7 @@ static int is_slow(const struct judge *j, int way, int line, double *level)
     int n, high = 0, witnesses = 0;
 
     *level = level_of(m, way, line, &n);
-    if (n < 2 || *level <= j->bounds.of_set) {
+    if (n < 2 || *level <= j->of_line) {
         return 0;
     }
     for (int k = 0; k < m->n; k++) {
@@ -249,7 +277,7 @@ static int lines_suspect(struct judge *j)
             int n;
             double level = level_of(j->m, way, i, &n);
 
-            *flags(j->m, way, i) |= n >= 2 && level > r2_outlier_ln(R2_OUTLIER_RATIO) ? SUSPECT : 0;
+            *flags(j->m, way, i) |= n >= 2 && level > log(DIAG_RATIO) ? SUSPECT : 0;
         }
     }
     for (int i = 0; i < 2 * j->m->n; i++) {
@@ -328,7 +356,7 @@ static int lines_find(struct judge *j)
     do {
         known = measure(j, 0);
     } while (known && lines_put_back(j) > 0);
-    if (known && is_plausible(m, j->bounds.of_set)) {
+    if (known && is_plausible(m, j->of_line)) {
         return 0;
     }
     memset(m->place, 0, 2 * (size_t)m->n);
@@ -366,7 +394,7 @@ static int line_mark(const struct diag_matrix *m, int way, int line, double *rat
             c->mark = way == ROW || c->mark == DIAG_MARK_ROW ? DIAG_MARK_ROW : DIAG_MARK_COLUMN;
         }
     }
-    *ratio = r2_outlier_median(m->scratch, n);
+    *ratio = median(m->scratch, n);
     return n;
 }
 
@@ -397,8 +425,7 @@ static int is_slow_cell(const struct judge *j, int s, int d)
 {
     const struct diag_cell *c = &j->m->cell[s * j->m->n + d];
 
-    return c->judged && !is_out(j->m, ROW, s) && !is_out(j->m, COLUMN, d) &&
-           lg(c) > j->bounds.of_one;
+    return c->judged && !is_out(j->m, ROW, s) && !is_out(j->m, COLUMN, d) && lg(c) > j->of_cell;
 }
 
 /* Whether the line has another cell that is well beside one of @level. */
@@ -486,9 +513,8 @@ void diag_judge(struct diag_matrix *m, struct diag_verdict *out)
     for (int i = 0; i < 2 * m->n; i++) {
         lines += m->place[i] & OUT;
     }
-    unclear |= lines == 0 && j.bounds.of_one > r2_outlier_ln(DIAG_NOISE) &&
-               cells_count(m, j.bounds.of_one) == 0;
-    out->slow = unclear ? cells_count(m, r2_outlier_ln(R2_OUTLIER_RATIO_FEW)) : disorder(&j);
+    unclear |= lines == 0 && j.of_cell > log(DIAG_NOISE) && cells_count(m, j.of_cell) == 0;
+    out->slow = unclear ? cells_count(m, log(DIAG_RATIO_FEW)) : disorder(&j);
     if (out->slow == 0) {
         lines_say(&j);
         for (int i = 0; i < m->n * m->n; i++) {

@@ -8,11 +8,15 @@
 
 #include <stdint.h>
 
-#define DIAG_TIMES    4 /* a figure of fewer times is shown, and not judged */
-#define DIAG_CELLS    4 /* figures of a class, at least ... */
-#define DIAG_ROWS     3 /* ... from so many sources; of fewer nothing is known */
-#define DIAG_NOISE    5 /* where so much were needed, the figures differ too much to judge by */
-#define DIAG_FINDINGS 64
+#define DIAG_TIMES     4   /* a figure of fewer times is shown, and not judged */
+#define DIAG_CELLS     4   /* figures of a class, at least ... */
+#define DIAG_ROWS      3   /* ... from so many sources; of fewer nothing is known */
+#define DIAG_RATIO     1.5 /* of the usual: slow is what takes longer ... */
+#define DIAG_RATIO_FEW 2.0 /* ... where there are fewer than DIAG_FEW_CELLS figures ... */
+#define DIAG_FEW_CELLS 32
+#define DIAG_MADS      6 /* ... and is further from it than so many MADs, of logarithms */
+#define DIAG_NOISE     5 /* where so much were needed, the figures differ too much to judge by */
+#define DIAG_FINDINGS  64
 
 /* Only links of one class are compared with each other. */
 enum diag_link {

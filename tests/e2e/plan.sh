@@ -58,8 +58,8 @@ plan simulate --nodes 8 --lost 0:1,3:2
 if [ $rc = 0 ] && [ "$(grep -c '  right$' "$tmp/out")" = 9 ]; then ok; else bad "simulate: not all data is right:" "$(cat "$tmp/out")"; fi
 holds 'all(.strategies[]; .wrong == null and .simulated >= .busy - 1e-6)' simulate --nodes 9 --lost 0:1,3:6,4:7
 says 'at a receiver by senders first' simulate --nodes 8 --lost 3:4 --share senders
-holds '.share == "connections" and (.weighted | not)' simulate --nodes 8 --lost 3:4 --equal
-holds '.share == "bytes" and .weighted' simulate --nodes 8 --lost 3:4
+holds '.share == "connections"' simulate --nodes 8 --lost 3:4 --share connections
+holds '.share == "bytes"' simulate --nodes 8 --lost 3:4
 refuses '--share is bytes, connections or senders, not ports' simulate --nodes 8 --share ports
 refuses '--share has no meaning without simulate' --nodes 8 --share bytes
 holds '.strategies[] | select(.name == "tree, light seats") | .simulated < 2.1' simulate --nodes 8 --lost 3:4

@@ -27,7 +27,6 @@ static const char usage[] =
     "  --pieces P           what a node's part of the data is divided into, 1 to 64 (8)\n"
     "  --share HOW          how NICs are shared: by the bytes that connections carry, by\n"
     "                       connections alike, or at a receiver by senders first (bytes)\n"
-    "  --equal              as --share connections\n"
     "  --version | --help\n"
     "Exit: 0; 1 could not be written, or simulated data was wrong; 2 wrong use.\n";
 
@@ -42,7 +41,6 @@ enum {
     OPT_WHAT_IF,
     OPT_PIECES,
     OPT_SHARE,
-    OPT_EQUAL,
     OPT_JSON,
     OPT_VERSION,
     OPT_HELP
@@ -59,7 +57,6 @@ static const struct option options[] = {
     {"what-if", required_argument, NULL, OPT_WHAT_IF},
     {"pieces", required_argument, NULL, OPT_PIECES},
     {"share", required_argument, NULL, OPT_SHARE},
-    {"equal", no_argument, NULL, OPT_EQUAL},
     {"json", no_argument, NULL, OPT_JSON},
     {"version", no_argument, NULL, OPT_VERSION},
     {"help", no_argument, NULL, OPT_HELP},
@@ -73,7 +70,7 @@ static const bool is_foreign[OPT_HELP + 1][2] = {
     [OPT_GPUS] = {[SIMULATE] = true},    [OPT_SIZE] = {[SIMULATE] = true},
     [OPT_RATE] = {[SIMULATE] = true},    [OPT_RAIL_ONLY] = {[SIMULATE] = true},
     [OPT_WHAT_IF] = {[SIMULATE] = true}, [OPT_PIECES] = {[PLAN] = true},
-    [OPT_SHARE] = {[PLAN] = true},       [OPT_EQUAL] = {[PLAN] = true},
+    [OPT_SHARE] = {[PLAN] = true},
 };
 
 static int misuse(const char *what, const char *value)
@@ -145,9 +142,6 @@ static int option_take(struct job *j, const char **lost, int opt)
         return simulate_by_read(optarg, &j->by)
                    ? 0
                    : misuse("--share is bytes, connections or senders", optarg);
-    case OPT_EQUAL:
-        j->by = SIM_CONNECTIONS;
-        return 0;
     case OPT_JSON:
         j->json = true;
         return 0;

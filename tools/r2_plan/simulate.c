@@ -101,7 +101,6 @@ static void rows_json(FILE *f, const struct job *job, const struct row *row)
     r2_json_text(&j, "version", R2_VERSION);
     r2_json_int(&j, "nodes", job->nodes);
     r2_json_int(&j, "pieces", job->pieces);
-    r2_json_bool(&j, "weighted", job->by == SIM_BYTES);
     r2_json_text(&j, "share", shares[job->by].name);
     r2_json_real(&j, "bound", planner_bound(job->b, job->nodes));
     r2_json_open(&j, "strategies", '[');

@@ -6,8 +6,6 @@
 #ifndef R2_WITNESS_H
 #define R2_WITNESS_H
 
-#include <stdint.h>
-
 struct r2_comm;
 struct r2_pair;
 

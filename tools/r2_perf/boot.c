@@ -12,7 +12,12 @@
 #include "tools/r2_perf/boot_net.h"
 #include "tools/r2_perf/util.h"
 
-enum boot_type { BOOT_GATHER = 1, BOOT_RESULT, BOOT_FAIL, BOOT_BYE };
+/* For a rank whose process stands still, or whose host is gone. Shorter than the grace of watch.c.
+ */
+#define BOOT_SETTLE_NS (2 * R2_NS_PER_S)
+
+/* BOOT_KNOWN: to rank 0, "I know of the failure"; from rank 0, "all know of it" */
+enum boot_type { BOOT_GATHER = 1, BOOT_RESULT, BOOT_FAIL, BOOT_BYE, BOOT_KNOWN };
 
 struct boot_head {
     uint32_t type; /* enum boot_type */
@@ -29,6 +34,8 @@ struct boot_peer {
     _Atomic bool running; /* has a reader and a socket: set before the thread starts, looked at by
                              any thread */
     bool bye;             /* under lock: its end of stream is no failure */
+    bool knows; /* under lock: that the run has failed; rank 0's peers of a rank, else of all ranks
+                 */
     char *data; /* under lock: a message that waits to be taken; at most one, as each call waits for
                    its answer */
     size_t bytes;
@@ -64,6 +71,17 @@ static int boot_send(struct boot *b, int fd, uint32_t type, uint32_t code, const
     return rc;
 }
 
+/* Under lock. */
+static bool boot_all_know(const struct boot *b)
+{
+    for (int i = 0; i < BOOT_RANKS_MAX; i++) {
+        if (b->peers[i].running && !b->peers[i].knows) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Rank 0 tells everybody; others tell rank 0, which passes it on. */
 static void boot_fail_spread(struct boot *b, const struct boot_peer *from)
 {
@@ -72,6 +90,23 @@ static void boot_fail_spread(struct boot *b, const struct boot_peer *from)
         if (p->running && p != from) {
             boot_send(b, p->fd, BOOT_FAIL, (uint32_t)b->board->code, b->board->text,
                       strlen(b->board->text) + 1);
+        }
+    }
+}
+
+/* @p needs no more telling. At rank 0 the last such rank lets all go on. */
+static void boot_peer_known(struct boot_peer *p)
+{
+    struct boot *b = p->boot;
+    pthread_mutex_lock(&b->lock);
+    bool news = !p->knows;
+    p->knows = true;
+    bool all = boot_failed(b) && boot_all_know(b);
+    pthread_cond_broadcast(&b->cond);
+    pthread_mutex_unlock(&b->lock);
+    for (int i = 0; b->place.rank == 0 && news && all && i < BOOT_RANKS_MAX; i++) {
+        if (b->peers[i].running) {
+            boot_send(b, b->peers[i].fd, BOOT_KNOWN, 0, NULL, 0);
         }
     }
 }
@@ -95,6 +130,21 @@ static void boot_fail_note(struct boot *b, int code, const char *text, const str
 void boot_fail(struct boot *b, int code, const char *text)
 {
     boot_fail_note(b, code, text, NULL);
+}
+
+bool boot_fail_settle(struct boot *b)
+{
+    uint64_t end = util_now_ns() + BOOT_SETTLE_NS;
+    struct timespec until = {.tv_sec = (time_t)(end / R2_NS_PER_S),
+                             .tv_nsec = (long)(end % R2_NS_PER_S)};
+    int rc = 0;
+    pthread_mutex_lock(&b->lock);
+    while (!boot_all_know(b) && rc == 0) {
+        rc = pthread_cond_timedwait(&b->cond, &b->lock, &until);
+    }
+    bool all = boot_all_know(b);
+    pthread_mutex_unlock(&b->lock);
+    return all;
 }
 
 bool boot_failed(const struct boot *b)
@@ -126,6 +176,11 @@ static void boot_peer_failed(struct boot_peer *p, const struct boot_head *head)
     if (boot_net_read(p->fd, text, n) == 0 && n) {
         text[n - 1] = '\0';
         boot_fail_note(p->boot, (int)head->code, text, p);
+        if (p->boot->place.rank == 0) {
+            boot_peer_known(p);
+        } else {
+            boot_send(p->boot, p->fd, BOOT_KNOWN, 0, NULL, 0);
+        }
     }
 }
 
@@ -139,6 +194,10 @@ static bool boot_peer_read(struct boot_peer *p)
     }
     if (head.type == BOOT_FAIL) {
         boot_peer_failed(p, &head);
+        return true;
+    }
+    if (head.type == BOOT_KNOWN) {
+        boot_peer_known(p);
         return true;
     }
     char *data = head.bytes ? util_mem_alloc(1, head.bytes) : NULL;
@@ -171,6 +230,7 @@ static void *boot_peer_main(void *arg)
     if (!expected && !boot_failed(p->boot)) {
         boot_peer_lost(p);
     }
+    boot_peer_known(p);
     return NULL;
 }
 
@@ -248,7 +308,11 @@ int boot_open(struct boot **out, const struct boot_place *place, uint64_t timeou
     b->place = *place;
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->write_lock, NULL);
-    pthread_cond_init(&b->cond, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&b->cond, &attr);
+    pthread_condattr_destroy(&attr);
     b->board = board_map(place->board_fd);
     *out = b;
     if (!b->board) {
@@ -261,8 +325,9 @@ int boot_open(struct boot **out, const struct boot_place *place, uint64_t timeou
 }
 
 /* Rank 0's end of the stream is the others' signal to end, so each side waits for the other's
- * good-bye. */
-void boot_close(struct boot *b)
+ * good-bye. No socket is closed before the last reader has ended: readers of rank 0 write to all.
+ */
+int boot_close(struct boot *b)
 {
     for (int i = 0; i < BOOT_RANKS_MAX; i++) {
         if (b->peers[i].running) {
@@ -277,11 +342,18 @@ void boot_close(struct boot *b)
                 shutdown(p->fd, SHUT_RDWR);
             }
             pthread_join(p->reader, NULL);
+        }
+    }
+    for (int i = 0; i < BOOT_RANKS_MAX; i++) {
+        struct boot_peer *p = &b->peers[i];
+        if (p->running) {
             close(p->fd);
             free(p->data);
         }
     }
+    int code = boot_failed(b) ? b->board->code : PERF_OK;
     free(b);
+    return code;
 }
 
 /* Take the message of @p; waits for it. Its bytes must be @want. */

@@ -36,9 +36,10 @@ struct boot;
 int boot_open(struct boot **out, const struct boot_place *place, uint64_t timeout_ns, char *error,
               size_t error_bytes);
 /* Say good-bye and free. After it, other ranks may still be running: their loss is no longer
- * noticed. Blocks briefly.
+ * noticed. Blocks until rank 0 has ended, or all others have. PERF_OK, or the code of the failure
+ * that was known by then: also of one that came after this rank had ended well.
  */
-void boot_close(struct boot *b);
+int boot_close(struct boot *b);
 
 /*
  * Rank r's @each bytes lie at all + r * each on entry; on return all ranks have all. Blocks. One
@@ -56,6 +57,11 @@ void boot_barrier_share(struct boot *b, void *page);
 /* End the run of all ranks with @code (enum perf_exit) and @text; the first one counts. Any thread;
  * does not block long. */
 void boot_fail(struct boot *b, int code, const char *text);
+/*
+ * After a failure: wait until all ranks know of it, at most 2 s. A rank that closes its connections
+ * before shows the others a dead peer, which is another error. True when all know. Main thread.
+ */
+bool boot_fail_settle(struct boot *b);
 /* True once any rank has failed. Any thread; one load. */
 bool boot_failed(const struct boot *b);
 /* The first error: code and text, valid once boot_failed() is true. Until the process ends. */

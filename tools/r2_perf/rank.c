@@ -561,6 +561,7 @@ int rank_run(const struct opts *o, const struct boot_place *place)
     int code = rank_work(&r);
     if (code < 0 || boot_failed(r.boot)) {
         code = rank_error_report(&r);
+        boot_fail_settle(r.boot);
     }
     rank_close(&r);
     if (code == PERF_OK && boot_failed(r.boot)) {
@@ -568,6 +569,6 @@ int rank_run(const struct opts *o, const struct boot_place *place)
             &r); /* a connection could not be closed, or a rank died while closing */
     }
     watch_stop();
-    boot_close(r.boot);
-    return code;
+    int late = boot_close(r.boot);
+    return code == PERF_OK ? late : code;
 }

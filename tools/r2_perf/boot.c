@@ -16,6 +16,9 @@
  */
 #define BOOT_SETTLE_NS (2 * R2_NS_PER_S)
 
+/* No rank leaves a barrier so much later than another. */
+#define BOOT_CLOCK_NS (60 * R2_NS_PER_S)
+
 /* BOOT_KNOWN: to rank 0, "I know of the failure"; from rank 0, "all know of it" */
 enum boot_type { BOOT_GATHER = 1, BOOT_RESULT, BOOT_FAIL, BOOT_BYE, BOOT_KNOWN };
 
@@ -399,6 +402,35 @@ int boot_allgather(struct boot *b, void *all, size_t each)
         }
     }
     return boot_failed(b) ? -1 : 0;
+}
+
+/* What ranks exchange to agree. */
+struct boot_clock {
+    uint64_t machine, now_ns;
+};
+
+/* A clock that is further away is another one: of a time namespace, say. */
+static uint64_t boot_clock_first(const struct boot_clock *all, int n, int rank)
+{
+    uint64_t own = all[rank].now_ns, first = own;
+    for (int i = 0; i < n; i++) {
+        uint64_t at = all[i].now_ns;
+        bool same = all[i].machine == all[rank].machine && at < own && own - at < BOOT_CLOCK_NS;
+        first = same && at < first ? at : first;
+    }
+    return first;
+}
+
+int boot_clock_agree(struct boot *b, uint64_t *t0_ns)
+{
+    struct boot_clock all[BOOT_RANKS_MAX];
+    int rank = b->place.rank;
+    all[rank] = (struct boot_clock){.machine = util_machine_id(), .now_ns = util_now_ns()};
+    if (boot_allgather(b, all, sizeof(*all)) != 0) {
+        return -1;
+    }
+    *t0_ns = boot_clock_first(all, b->place.nranks, rank);
+    return 0;
 }
 
 void boot_barrier_share(struct boot *b, void *page)

@@ -50,6 +50,13 @@ int boot_allgather(struct boot *b, void *all, size_t each);
  * the run has failed.
  */
 int boot_barrier(struct boot *b);
+/*
+ * Time zero of the run, of util_now_ns(): behind a barrier, the moment at which the first rank of
+ * this machine was there, so that times of its ranks can be compared. Between machines they differ
+ * by as much as the barrier lets their first ranks go at different times. Blocks. 0, or -1 once the
+ * run has failed.
+ */
+int boot_clock_agree(struct boot *b, uint64_t *t0_ns);
 /* Use this zeroed page, mapped by all ranks, for barriers from now on. Same moment on all ranks.
  * Page outlives @b. */
 void boot_barrier_share(struct boot *b, void *page);

@@ -9,7 +9,13 @@
 
 int engine_batch_start(struct engine_batch *b, struct boot *boot, struct trace *trace)
 {
+    uint64_t t0 = 0;
     b->excluded_ns = 0;
+    if (b->clock_start) {
+        if (boot_barrier(boot) != 0 || boot_clock_agree(boot, &t0) != 0) {
+            return -1;
+        }
+    }
     if (boot_barrier(boot) != 0) {
         return -1;
     }
@@ -22,10 +28,10 @@ int engine_batch_start(struct engine_batch *b, struct boot *boot, struct trace *
         }
     }
     if (b->clock_start) {
-        trace_clock_start(trace, b->start_ns);
+        trace_clock_start(trace, t0);
     }
     if (b->started) {
-        b->started(b->started_arg, b->start_ns);
+        b->started(b->started_arg, t0);
     }
     if (b->timed) {
         trace_stretch_start(trace, b->start_ns);

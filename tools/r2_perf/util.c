@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void util_memory_end(size_t n, size_t size)
 {
@@ -133,4 +134,21 @@ bool util_int_parse(const char *text, long lo, long hi, long *value)
     }
     *value = v;
     return true;
+}
+
+uint64_t util_machine_id(void)
+{
+    char text[128] = "";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (f) {
+        size_t n = fread(text, 1, 64, f);
+        text[n] = '\0';
+        fclose(f);
+    }
+    gethostname(text + strlen(text), sizeof(text) - strlen(text) - 1);
+    uint64_t h = 1;
+    for (const char *p = text; *p; p++) {
+        h = util_hash64(h ^ (uint64_t)(unsigned char)*p);
+    }
+    return h;
 }

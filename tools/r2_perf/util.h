@@ -54,6 +54,8 @@ static inline uint64_t util_hash64(uint64_t x)
     return x ^ (x >> 31);
 }
 
+/* The same in all processes of a machine, or of a container that has a host name of its own. */
+uint64_t util_machine_id(void);
 /* Zeroed memory of @n x @size bytes; ends the process with PERF_INTERNAL when there is none. Caller
  * frees. */
 void *util_mem_alloc(size_t n, size_t size);

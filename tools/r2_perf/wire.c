@@ -69,23 +69,6 @@ static void *wire_map(struct wire *w, int fd, uint64_t offset, size_t bytes)
     return p;
 }
 
-static uint64_t wire_machine_id(void)
-{
-    char text[128] = "";
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (f) {
-        size_t n = fread(text, 1, 64, f);
-        text[n] = '\0';
-        fclose(f);
-    }
-    gethostname(text + strlen(text), sizeof(text) - strlen(text) - 1);
-    uint64_t h = 1;
-    for (const char *p = text; *p; p++) {
-        h = util_hash64(h ^ (uint64_t)(unsigned char)*p);
-    }
-    return h;
-}
-
 /* A file of another process; works where both see the same processes and run as the same user. */
 static int wire_file_of(int pid, int fd)
 {
@@ -130,7 +113,7 @@ static int wire_ids_exchange(struct wire *w)
     if (rank == 0 && (fd < 0 || ftruncate(fd, 4096) != 0)) {
         return wire_fail_system(w, "memory for the barrier");
     }
-    m->ids[rank] = (struct wire_id){.machine = wire_machine_id(),
+    m->ids[rank] = (struct wire_id){.machine = util_machine_id(),
                                     .host = w->setup.host,
                                     .pid = (int32_t)getpid(),
                                     .barrier_fd = fd};

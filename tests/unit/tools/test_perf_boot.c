@@ -1,6 +1,6 @@
 /*
- * How ranks of r2_perf on several machines end together: rank 0 and rank 1 are r2_perf's own, rank
- * 2 is a socket of the test, which hears and says what it wants.
+ * How ranks of r2_perf on several machines agree, and end together: rank 0 and rank 1 are r2_perf's
+ * own, rank 2 is a socket of the test, which hears and says what it wants.
  */
 #include <arpa/inet.h>
 #include <check.h>
@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "plugin/base/r2_time.h"
+#include "tests/support/times.h"
 #include "tools/r2_perf/board.c"
 #include "tools/r2_perf/boot.c"
 #include "tools/r2_perf/boot_net.c"
@@ -22,10 +22,10 @@
 
 #define KEY   77u
 #define RANKS 3
-#define LIMIT (60 * R2_NS_PER_S) /* against a hang */
+#define LIMIT (60 * S) /* against a hang */
 #define TOLD  "nothing moves"
-#define BOUND (2 * R2_NS_PER_S) /* boot_fail_settle() waits no longer */
-#define PAUSE (R2_NS_PER_S / 5)
+#define BOUND (2 * S) /* boot_fail_settle() waits no longer */
+#define PAUSE (S / 5)
 
 static struct boot_place places[2];
 static struct boot *boots[2];
@@ -209,8 +209,46 @@ START_TEST(a_run_without_a_failure_ends_with_none)
 }
 END_TEST
 
+START_TEST(time_zero_is_that_of_the_first_rank_of_the_machine)
+{
+    enum { FAR = 61 };
+    struct boot_clock all[] = {{1, 70 * S + 5}, {2, 70 * S + 1}, {1, 70 * S + 3}, {1, 70 * S + 9}};
+    for (int i = 0; i < 4; i++) {
+        ck_assert_uint_eq(boot_clock_first(all, 4, i),
+                          all[i].machine == 1 ? 70 * S + 3 : 70 * S + 1);
+    }
+    all[2].now_ns -= FAR * S; /* another clock */
+    ck_assert_uint_eq(boot_clock_first(all, 4, 0), 70 * S + 5);
+    ck_assert_uint_eq(boot_clock_first(all, 4, 2), 70 * S + 3 - FAR * S);
+}
+END_TEST
+
+static void *agree_main(void *t0)
+{
+    ck_assert_int_eq(boot_clock_agree(boots[1], t0), 0);
+    return NULL;
+}
+
+/* Rank 2 is of this machine and was there 5 ms before. */
+START_TEST(ranks_of_a_machine_agree_on_time_zero)
+{
+    uint64_t t0[2];
+    struct boot_clock own = {util_machine_id(), util_now_ns() - 5 * MS};
+    struct boot_head h = {.type = BOOT_GATHER, .bytes = sizeof(own)};
+    ck_assert_int_eq(boot_net_write(raw, &h, sizeof(h)), 0);
+    ck_assert_int_eq(boot_net_write(raw, &own, sizeof(own)), 0);
+    ck_assert_int_eq(pthread_create(&settler, NULL, agree_main, &t0[1]), 0);
+    ck_assert_int_eq(boot_clock_agree(boots[0], &t0[0]), 0);
+    pthread_join(settler, NULL);
+    ck_assert_uint_eq(t0[0], own.now_ns);
+    ck_assert_uint_eq(t0[1], own.now_ns);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, time_zero_is_that_of_the_first_rank_of_the_machine);
+    tcase_add_test(t, ranks_of_a_machine_agree_on_time_zero);
     tcase_add_loop_test(t, who_fails_stays_until_all_know, 0, 2);
     tcase_add_loop_test(t, who_is_gone_keeps_nobody, 0, 2);
     tcase_add_loop_test(t, who_does_not_answer_keeps_others_for_two_seconds, 0, 2);

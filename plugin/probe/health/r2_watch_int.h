@@ -30,7 +30,8 @@ struct r2_pair *r2_watch_probe_path(struct r2_comm *c, int p);
  * what any repair may take. */
 void r2_watch_check_last(struct r2_comm *c, int p, uint64_t silent, uint64_t limit);
 
-/* Ends the connection: its last path, @p, was silent for @silent ns. */
+/* Ends the connection: @p, its last path, or all that are up have carried nothing for @silent ns.
+ */
 void r2_watch_give_up_last(struct r2_comm *c, int p, uint64_t silent);
 
 #endif

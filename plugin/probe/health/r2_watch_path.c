@@ -74,13 +74,22 @@ bool r2_watch_may_end(const struct r2_comm *c, int p)
 
 void r2_watch_give_up_last(struct r2_comm *c, int p, uint64_t silent)
 {
+    unsigned others = c->conn.up & ~ib_conn_pair(&c->conn, p);
+    const char *before = c->fo.last_fault[0] ? c->fo.last_fault : "nothing";
+    unsigned long long ms = silent / 1000000;
+
     if (c->fo.error == R2_OK && c->fo.cause.code == PROBE_CODE_NONE) {
         c->fo.cause.code = PROBE_CODE_F03; /* the path is up, and does not speak for itself */
     }
-    fo_fail(
-        &c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
-        c->inst->nics.nic[c->conn.path[p].nic].name, c->conn.path[p].peer_nic,
-        (unsigned long long)(silent / 1000000), c->fo.last_fault[0] ? c->fo.last_fault : "nothing");
+    if (others) { /* that stand, and carry nothing either */
+        fo_fail(&c->fo, R2_ERR_COMM,
+                "no path has carried anything for %llu ms, %d are up; before it: %s", ms,
+                __builtin_popcount(c->conn.up), before);
+    } else {
+        fo_fail(&c->fo, R2_ERR_COMM,
+                "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
+                c->inst->nics.nic[c->conn.path[p].nic].name, c->conn.path[p].peer_nic, ms, before);
+    }
     r2_comm_kick(c);
 }
 

@@ -185,9 +185,9 @@ case_latency() {
     is "times of sends: process, NIC and connection have the same" plain.json '.jobs[0].processes[0] | .send_times.small.samples as $n | .nics[0].send_times.small.samples == $n and
         ([.connections[].send_times.small.samples // 0] | add | . > 0 and . <= $n) and .send_times.large == null and (.send_times.small | .p50_ns > 0 and .p50_ns <= .p99_ns and .p99_ns <= .p999_ns)'
     jq -s 'map(.jobs[0].processes[0].send_times.small)' "$log/plain.json" "$log/late.json" >"$log/both"
-    # A bucket is a quarter wide; a busy machine tests late.
-    is "times of sends: a delay of 20 ms is in the median" both '(.[1].p50_ns - .[0].p50_ns) / 1e6 | . >= 14 and . <= 60'
-    is "times of sends: ... and in each of them" both '.[1].buckets | all(.[]; .[0] >= 14e6)'
+    # A bucket is a quarter wide; a busy machine tests late, here and there.
+    is "times of sends: without the delay some are quicker" both '.[0].buckets | map(.[0]) | min < 14e6'
+    is "times of sends: a delay of 20 ms is in each of them" both '.[1] | .p50_ns < 1e9 and (.buckets | length > 0 and all(.[]; .[0] >= 14e6))'
 }
 wanted "latency" && case_latency
 

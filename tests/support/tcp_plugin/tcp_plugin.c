@@ -83,7 +83,7 @@ static struct {
     _Atomic uint64_t received; /* a counter; nothing is ordered by it */
 } state;
 
-static char names[8][16];
+static char names[8][20];
 
 static uint64_t now_ns(void)
 {

@@ -239,6 +239,8 @@ extern struct soak_rank soak_rank;
 /* Ends this process: the reason goes to the board. */
 __attribute__((noreturn, format(printf, 1, 2))) void soak_fail(const char *fmt, ...);
 int soak_rank_main(int argc, char **argv);
+/* The conductor looks again at what it waits for. Any thread. */
+void soak_conductor_ring(void);
 
 /* soak_log.c */
 void soak_logger(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)

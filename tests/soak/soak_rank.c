@@ -118,12 +118,22 @@ static int files_open(void)
     return n;
 }
 
+void soak_conductor_ring(void)
+{
+    uint64_t one = 1;
+
+    if (write(soak_rank.trigger_fd, &one, sizeof(one)) != sizeof(one)) {
+        soak_fail("the conductor cannot be told");
+    }
+}
+
 /* Everybody is through with this lap; what the killed one had is nobody's. */
 static void lap_meet(int lap)
 {
     uint64_t since = soak_now();
 
     atomic_fetch_add(&soak_rank.board->in_lap[lap], 1);
+    soak_conductor_ring(); /* who injects looks whether it was the last one */
     while (atomic_load(&soak_rank.board->in_lap[lap]) < atomic_load(&soak_rank.board->ranks)) {
         if (soak_now() - since > 60000 * SOAK_MS) {
             soak_fail("the others do not end lap %d", lap);

@@ -277,11 +277,15 @@ static void supervise(struct run *r)
 
     while (alive(r) && !r->failed) {
         struct pollfd p[SOAK_PROCS + 1] = {{.fd = r->trigger_fd, .events = POLLIN}};
-        int64_t next = soak_inject_step(r->in, 0);
-        uint64_t now = soak_now(), left = end > now ? end - now : 0;
+        int64_t next;
+        uint64_t now, left;
         struct timespec ts;
         sigset_t none;
 
+        late_ones(r);
+        next = soak_inject_step(r->in, 0);
+        now = soak_now();
+        left = end > now ? end - now : 0;
         if (soak_inject_error(r->in)) {
             run_fail(r, "%s", soak_inject_error(r->in));
         }
@@ -302,8 +306,8 @@ static void supervise(struct run *r)
         if (caught) {
             run_fail(r, "signal %d", (int)caught);
         }
-        if ((p[0].revents & POLLIN) && read(r->trigger_fd, &word, sizeof(word)) == sizeof(word)) {
-            late_ones(r);
+        if ((p[0].revents & POLLIN) && read(r->trigger_fd, &word, sizeof(word)) != sizeof(word)) {
+            run_fail(r, "trigger: %s", strerror(errno));
         }
         for (int i = 0; i < r->plan.procs; i++) {
             if (p[i + 1].revents) {

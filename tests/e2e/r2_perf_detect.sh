@@ -47,9 +47,10 @@ says "a killed rank" '^# error: rank [0-3] (process [0-9]* on h[01]) was killed 
 check "nobody is left" nobody_left "^$PERF "
 
 # A late message is not wrong, but its pause is found, measured and put in time.
-TCPTEST_STALL=100:1500 run all_reduce -b 4M -e 4M -t 2s --placement out --json "$TMP/stall.json"
+TCPTEST_STALL=100:1500 run all_reduce -b 4M -e 4M -n 40 --placement out --json "$TMP/stall.json" --plot "$TMP/stall.svg"
 expect "a pause" 0
-check "the pause is measured" awk -v RS=, '/"stall":\{"ms"/ { sub(/.*:/, ""); n++; if ($0 < 1500) exit 1 }
+# It is seen from the last message before it on: where the process does not run just then, it is shorter.
+check "the pause is measured" awk -v RS=, '/"stall":\{"ms"/ { sub(/.*:/, ""); n++; if ($0 < 1000) exit 1 }
     /"all_stopped"/ { sub(/.*:/, ""); m++; if ($0 < 500) exit 1 } END { exit n != 1 || m != 1 }' "$TMP/stall.json"
 says "failovers are counted" '# r2 failovers seen: [12] on'
 finish

@@ -373,8 +373,9 @@ lab-down:
 .PHONY: check-packages
 check-packages:
 	@sh tools/install-deps.sh deb
+	@sh tools/install-deps.sh rpm
 	+@$(BUILD) all
-	@sh tests/run.sh $(B) tests/check_packages.sh
+	@sh tests/run.sh $(B) tests/check_packages.sh tests/check_rpm.sh
 .PHONY: check-lab
 check-lab: deps
 	+@$(BUILD) all lab-bins $(B)/tests/abi/abi_driver $(B)/r2_matrix
@@ -642,6 +643,12 @@ deb:
 	@sh tools/install-deps.sh deb
 	+@$(BUILD) all
 	@sh packaging/deb/build.sh $(B)
+# RPM packages of the same files (packaging/rpm), in $(B)/rpm.
+.PHONY: rpm
+rpm:
+	@sh tools/install-deps.sh rpm
+	+@$(BUILD) all
+	@sh packaging/rpm/build.sh $(B)
 
 clean:
 	rm -rf $(B)

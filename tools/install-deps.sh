@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the build and the tests need from the distribution's packages, if anything is missing: Debian, Ubuntu and the RHEL family (RHEL, Rocky,
 # Alma, Fedora; some packages of the tests are in EPEL and CRB there). Root is used for the package manager alone.
-#   install-deps.sh build|check|lab|deb|ci [--print]     --print: says what is missing and installs nothing
+#   install-deps.sh build|check|lab|deb|rpm|ci [--print]     --print: says what is missing and installs nothing
 set -eu
 what=${1:-check}
 wait=600 # seconds for another package manager to finish: a new machine updates itself
@@ -35,24 +35,26 @@ libclang-rt-14-dev   compiler-rt        ci
 valgrind             valgrind           ci
 librsvg2-bin         librsvg2-tools     ci
 openmpi-bin          openmpi            ci
-libopenmpi-dev       openmpi-devel      ci deb
-libhwloc-dev         hwloc-devel        ci deb
+libopenmpi-dev       openmpi-devel      ci deb rpm
+libhwloc-dev         hwloc-devel        ci deb rpm
 debhelper            -                  deb
 lintian              -                  deb
 bash-completion      -                  deb
+rpm                  rpm-build          rpm
+rpmlint              rpmlint            rpm
 END
 }
 case $what in
-build | check | lab | deb | ci) ;;
+build | check | lab | deb | rpm | ci) ;;
 *)
-    echo "usage: install-deps.sh build|check|lab|deb|ci [--print]" >&2
+    echo "usage: install-deps.sh build|check|lab|deb|rpm|ci [--print]" >&2
     exit 2
     ;;
 esac
 case ${2:-} in
 '' | --print) ;;
 *)
-    echo "install-deps: $2: unknown; usage: install-deps.sh build|check|lab|deb|ci [--print]" >&2
+    echo "install-deps: $2: unknown; usage: install-deps.sh build|check|lab|deb|rpm|ci [--print]" >&2
     exit 2
     ;;
 esac
@@ -62,7 +64,8 @@ build) users=build ;;
 check) users="build check" ;;
 lab) users="build lab" ;;
 deb) users="build deb" ;;
-ci) users="build check ci deb" ;;
+rpm) users="build rpm" ;;
+ci) users="build check ci deb rpm" ;;
 esac
 if command -v dpkg-query >/dev/null 2>&1; then
     column=1 manager=apt-get

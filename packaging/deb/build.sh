@@ -9,23 +9,12 @@ export R2_SOURCE R2_BUILD
 version=$(cat VERSION)
 out=$R2_BUILD/deb
 rm -rf "$out"
-mkdir -p "$out/tree/debian/completions"
+mkdir -p "$out/tree/debian"
 cp packaging/deb/* "$out/tree/debian/"
 cd "$out/tree"
 rm debian/build.sh
 
-# page COMMAND SENTENCE: a manual page whose text is what --help prints.
-page() {
-    printf '.TH %s 1 "" "nccl\\-net\\-r2 %s"\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n.nf\n' "$1" "$version" "$1" "$2"
-    "$R2_BUILD/$1" --help | sed "s/\\\\/\\\\e/g; s/-/\\\\-/g; s/^[.']/\\\\\\&&/"
-    echo .fi
-} >"debian/$1.1"
-page r2_perf "nccl\\-tests for a net plugin, without a GPU"
-page softfab "RDMA networks of hosts and NICs in software, with faults"
-# The options of a tool are those of its --help: _longopt of bash-completion reads it.
-for t in r2_config r2_ctl r2_diag r2_perf r2_plan r2_report r2_stat r2_topo; do
-    echo "complete -F _longopt $t" >"debian/completions/$t"
-done
+sh "$R2_SOURCE/packaging/pages.sh" "$R2_BUILD" "$out/tree/debian"
 cat >debian/changelog <<END
 nccl-net-r2 ($version) unstable; urgency=medium
 

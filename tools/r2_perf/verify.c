@@ -122,7 +122,7 @@ static uint64_t verify_block_untouched(char *data, const char *want, size_t n, s
     for (size_t i = 0; i < n; i++) {
         bool same = true;
         for (size_t k = 0; k < ts; k++) {
-            same = same && data[i * ts + k] == (char)~want[i * ts + k];
+            same = same && (uint8_t)(data[i * ts + k] ^ want[i * ts + k]) == 0xff;
         }
         wrong += !same;
     }

@@ -110,7 +110,7 @@ START_TEST(lock_wins_for_every_row)
 {
     int n;
     const struct r2_opt_row *r = &r2_config_rows(&n)[_i];
-    char value[2][64], line[160], var[160], want[320], text[R2_OPT_STRING_MAX];
+    char value[2][64], line[160], var[160], want[352], text[R2_OPT_STRING_MAX];
 
     two_values(r, value[0], value[1], sizeof(value[0]));
     for (int i = 0; i < 2; i++) {

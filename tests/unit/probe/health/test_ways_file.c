@@ -36,7 +36,7 @@ static void log_sink(enum r2_log_level level, const char *file, int line, const 
  * none. */
 static const char *const *options_of(const char *const text[2])
 {
-    static char option[2][64];
+    static char option[2][96];
     static const char *list[6];
     int n = 0;
 

@@ -15,7 +15,8 @@ WARN    := -Wall -Wextra -Werror -Wstrict-prototypes -Wmissing-prototypes -Wshad
 OPT     ?= -O2 -g
 SAN     ?=
 CPPBASE := -D_GNU_SOURCE -DR2_VERSION='"$(VERSION)"' -DR2_GIT='"$(GIT)"' -I. -Iplugin
-CFLAGS_ALL := -std=gnu17 $(OPT) $(WARN) -fvisibility=hidden -fPIC -fno-strict-aliasing -pthread $(CPPBASE) $(SAN) $(CFLAGS)
+# A product and a sum are rounded one after the other on every machine: what is planned and simulated is the same everywhere.
+CFLAGS_ALL := -std=gnu17 $(OPT) $(WARN) -fvisibility=hidden -fPIC -fno-strict-aliasing -ffp-contract=off -pthread $(CPPBASE) $(SAN) $(CFLAGS)
 LDFLAGS_ALL := -pthread $(SAN) $(LDFLAGS)
 
 # hwloc is a module of its own.

@@ -329,6 +329,14 @@ void tcpdev_take_refuse(struct tcpdev_stream *s, struct tcpdev_qp *q);
 /* All payload of the frame is there. */
 void tcpdev_take_end(struct tcpdev_stream *s);
 
+/*
+ * tcpdev_copy.c: as a NIC writes: bytes in the order of their addresses, and each aligned word of 8
+ * at once. Who polls memory for an acknowledgement, a CTS or the flag of a line (NCCL's LL and
+ * LL128 protocols) finds what stands before it, and never half a word; memcpy() and the kernel's
+ * copies promise neither. @from: memory that nobody else writes. Any thread.
+ */
+void tcpdev_copy_in_order(uint8_t *to, const uint8_t *from, size_t n);
+
 /* tcpdev_stream.c; the engine's thread alone. */
 /* A stream over @fd, which it has from here on; NULL: it could not be, and @fd is closed. */
 struct tcpdev_stream *tcpdev_stream_new(struct tcpdev *d, int fd, bool dialled);

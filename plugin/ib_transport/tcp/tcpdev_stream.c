@@ -244,28 +244,6 @@ static bool greet(struct tcpdev_stream *s, const char **why)
 
 /* --- in --- */
 
-/*
- * As a NIC writes: bytes in the order of their addresses, and each aligned word of 8 at once. Who
- * polls memory for an acknowledgement, a CTS or the flag of a line (NCCL's LL and LL128 protocols)
- * finds what stands before it, and never half a word; memcpy() and the kernel's copies promise
- * neither. Release: for processors that reorder stores.
- */
-static void copy_in_order(uint8_t *to, const uint8_t *from, size_t n)
-{
-    uint64_t word;
-
-    for (; n > 0 && ((uintptr_t)to & 7) != 0; n--) {
-        __atomic_store_n(to++, *from++, __ATOMIC_RELEASE);
-    }
-    for (; n >= sizeof(word); n -= sizeof(word), to += sizeof(word), from += sizeof(word)) {
-        memcpy(&word, from, sizeof(word));
-        __atomic_store_n((uint64_t *)to, word, __ATOMIC_RELEASE);
-    }
-    for (; n > 0; n--) {
-        __atomic_store_n(to++, *from++, __ATOMIC_RELEASE);
-    }
-}
-
 /* Payload that lies in the buffer, but for a word that is not whole yet. Lock held. False: the rest
  * has to come first. */
 static bool payload_take(struct tcpdev_stream *s)
@@ -280,7 +258,7 @@ static bool payload_take(struct tcpdev_stream *s)
         n = over < n ? n - over : 0;
     }
     if (p.to && p.mr->gpu == NULL) {
-        copy_in_order(p.to, s->in + s->in_head, n);
+        tcpdev_copy_in_order(p.to, s->in + s->in_head, n);
     } else if (p.to && n && !tcpdev_gpu_write(p.qp, p.mr, p.to, s->in + s->in_head, n)) {
         tcpdev_take_refuse(s, p.qp);
     }

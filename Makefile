@@ -227,7 +227,7 @@ check-asan: deps
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
 # The suites whose code runs on several threads; the simulation and the tests on the in-process fabric have one. The product's own threads,
 # all together, are run by tsan_e2e.sh.
-TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev tcpdev_copy tcpdev_out tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies)
+TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev tcpdev_addr tcpdev_copy tcpdev_out tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies)
 check-tsan: deps
 	+@$(BUILD) B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(B)/tsan/r2_matrix $(TSAN_UNIT)
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh
@@ -569,7 +569,7 @@ before_compile = @mkdir -p $(@D) && $(CC) $(CFLAGS_ALL) -UR2_VERSION -DR2_VERSIO
 $(B)/before/release/%.o: %.c
 	$(call before_compile)
 $(B)/before/wire/%.o: %.c
-	$(call before_compile,-DFO_PROTO_VERSION=5)
+	$(call before_compile,-DFO_PROTO_VERSION=6)
 $(B)/before/release.so: $(call before_obj,release,plugin/nccl/r2_init.c)
 $(B)/before/wire.so: $(call before_obj,wire,$(WIRE_SRC))
 $(B)/before/release.so $(B)/before/wire.so: plugin/nccl/r2_exports.map

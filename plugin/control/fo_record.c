@@ -45,10 +45,13 @@
 /* --- fields --- */
 
 const struct fo_field fo_addr_fields[FO_ADDR_FIELDS] = {
-    F(ib_path_addr, qpn),        F(ib_path_addr, psn),         F(ib_path_addr, nic_gen),
-    F(ib_path_addr, ring_addr),  F(ib_path_addr, ring_key),    F(ib_path_addr, port.link_layer),
-    F(ib_path_addr, port.mtu),   F(ib_path_addr, port.lid),    BYTES(ib_path_addr, port.gid),
-    F(ib_path_addr, ece.vendor), F(ib_path_addr, ece.options), F(ib_path_addr, way)};
+    F(ib_path_addr, qpn),          F(ib_path_addr, psn),
+    F(ib_path_addr, nic_gen),      F(ib_path_addr, ring_addr),
+    F(ib_path_addr, ring_key),     F(ib_path_addr, port.link_layer),
+    F(ib_path_addr, port.mtu),     F(ib_path_addr, port.lid),
+    BYTES(ib_path_addr, port.gid), BYTES(ib_path_addr, port.second),
+    F(ib_path_addr, ece.vendor),   F(ib_path_addr, ece.options),
+    F(ib_path_addr, way)};
 
 static const struct fo_field req_fields[] = {F(fo_req, src),
                                              F(fo_req, listen),

@@ -8,7 +8,7 @@
 #include "fo_proto.h"
 
 #define FO_QPN_MAX     0xffffffu /* of PSN, too */
-#define FO_ADDR_FIELDS 12
+#define FO_ADDR_FIELDS 13
 
 enum fo_kind {
     FO_UINT,  /* @size bytes in memory and on the wire */

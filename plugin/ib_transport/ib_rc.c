@@ -60,6 +60,8 @@ static int to_rtr(struct ib_nics *nics, int nic, struct ibv_qp *qp, const struct
     attr.path_mtu = local.mtu < peer->port->mtu ? local.mtu : peer->port->mtu;
     ib_rc_ah_fill(nics->cfg, rc->traffic_class, &local, peer->port, &attr.ah_attr);
     attr.ah_attr.port_num = nics->nic[nic].port;
+    /* the mask says that there is no alternate path: a device of last resort alone reads it */
+    memcpy(attr.alt_ah_attr.grh.dgid.raw, peer->port->second, sizeof(peer->port->second));
     if (local.link_layer == IBV_LINK_LAYER_ETHERNET) {
         attr.ah_attr.grh.flow_label = ib_way_label(nics->ways, rc->way, local.gid, peer->port->gid);
     }

@@ -1,5 +1,6 @@
 #include "r2_init_last.h"
 
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,8 @@ static int interface_pick(const struct r2_config *cfg, const struct ib_verbs *v,
         return -1;
     }
     avoid = data_netdevs(v);
-    i = oob_ifsel_pick(list, n, spec, "AF_INET", avoid, why, why_len);
+    i = oob_ifsel_pick(list, n, spec, cfg->socket_family, avoid, why, why_len);
+    i = i < 0 ? i : oob_ifsel_address(list, n, i, cfg->socket_family);
     for (int k = 0; i >= 0 && avoid && avoid[k]; k++) {
         if (strcmp(avoid[k], list[i].name) == 0) {
             R2_WARN(
@@ -91,12 +93,18 @@ int r2_init_last(const struct r2_config *cfg, struct ib_verbs *v, char *why, siz
         snprintf(why, why_len, "no random numbers for its secret");
         return -1;
     }
-    memcpy(&p.addr, chosen.addr, sizeof(p.addr));
+    if (chosen.family == 4) {
+        memcpy(&p.addr, chosen.addr, sizeof(p.addr));
+    } else {
+        memcpy(&p.addr6, chosen.addr, sizeof(p.addr6));
+        p.scope = if_nametoindex(chosen.name);
+    }
     p.speed_mbps = speed_of(chosen.name);
     if (tcpdev_add(v, &p, why, why_len) != 0) {
         return -1;
     }
-    R2_INFO("last resort: where no RDMA path is left, a connection goes on over TCP, interface %s",
-            chosen.name);
+    R2_INFO(
+        "last resort: where no RDMA path is left, a connection goes on over TCP, interface %s, %s",
+        chosen.name, chosen.family == 4 ? "IPv4" : "IPv6");
     return 0;
 }

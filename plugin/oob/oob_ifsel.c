@@ -30,10 +30,14 @@ int oob_ifsel_match(const char *spec, const char *name)
     return found ^ not ;
 }
 
+static int is_link_local(const struct oob_if *i)
+{
+    return i->family == 6 && i->addr[0] == 0xfe && (i->addr[1] & 0xc0) == 0x80;
+}
+
 /* Smaller is better; used where the choice is ours. */
 static int rank(const struct oob_if *i, const char *const *avoid)
 {
-    int link_local = i->family == 6 && i->addr[0] == 0xfe && (i->addr[1] & 0xc0) == 0x80;
     int class = 0;
 
     for (; avoid != NULL && *avoid != NULL; avoid++) {
@@ -47,7 +51,7 @@ static int rank(const struct oob_if *i, const char *const *avoid)
     if (strcmp(i->name, "lo") == 0) {
         class = 3;
     }
-    return 2 * class + link_local;
+    return 2 * class + is_link_local(i);
 }
 
 static bool is_loopback6(const struct oob_if *i)
@@ -92,6 +96,26 @@ int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const cha
             if (i == 0 || strcmp(list[i].name, list[i - 1].name) != 0) {
                 used += snprintf(why + used, why_len - (size_t)used, " %s", list[i].name);
             }
+        }
+    }
+    return best;
+}
+
+/* Smaller is better. */
+static int address_rank(const struct oob_if *i)
+{
+    return i->family == 4 ? 0 : 1 + is_link_local(i);
+}
+
+int oob_ifsel_address(const struct oob_if *list, int n, int i, const char *family)
+{
+    int best = i;
+
+    for (int k = 0; k < n; k++) {
+        if (strcmp(list[k].name, list[i].name) == 0 && list[k].up &&
+            (family[0] == '\0' || list[k].family == list[i].family) &&
+            address_rank(&list[k]) < address_rank(&list[best])) {
+            best = k;
         }
     }
     return best;

@@ -33,6 +33,13 @@ int oob_ifsel_match(const char *spec, const char *name);
 int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const char *family,
                    const char *const *avoid, char *why, size_t why_len);
 
+/*
+ * The address of the interface of @list[@i] that peers are told where they may differ in families
+ * from each other: IPv4 where it has that and @family does not say otherwise, else IPv6, of which
+ * one that is not link-local sooner. Its index in @list. Pure.
+ */
+int oob_ifsel_address(const struct oob_if *list, int n, int i, const char *family);
+
 /* The addresses of this host into @list, in the kernel's order; their number, or -1 with errno. Any
  * thread. */
 int oob_ifsel_read(struct oob_if *list, int max);

@@ -20,7 +20,7 @@ _Static_assert(R2_MOST_rq_depth <= IB_RECORDS,
 /* A NIC of last resort, of either host. */
 static bool is_last(const struct fo_nic *nic)
 {
-    return nic->rail == IB_LAST_RAIL;
+    return nic->rail == IB_LAST_RAIL || nic->rail == IB_LAST_RAIL_IP6;
 }
 
 /* Inserts a pair behind those that are preferred as much or more; never before the primary. */
@@ -62,7 +62,7 @@ static int add_last(const struct fo_nic *s_nic, int s_n, const struct fo_nic *r_
     while (r < r_n && !(is_last(&r_nic[r]) && r_nic[r].usable)) {
         r++;
     }
-    if (s == s_n || r == r_n) {
+    if (s == s_n || r == r_n || s_nic[s].rail != r_nic[r].rail) {
         return n;
     }
     s_out[at] = (uint8_t)s;

@@ -74,6 +74,32 @@ if wanted "three hosts"; then
     perf all_reduce -b 512K -e 512K --buffsize 256K --hosts 3 --nics 2 --rate 50MB/s --duration 1s --fault '300ms:h1:* down' --after 1500ms
     went "three hosts"
 fi
+# over_ip6 NAME COMMAND...: a run with the out-of-band channel and the last resort on IPv6 of lo, by COMMAND
+over_ip6() {
+    name=$1
+    shift
+    # shellcheck disable=SC2086
+    NCCL_DEBUG=INFO NCCL_SOCKET_FAMILY=AF_INET6 NCCL_SOCKET_IFNAME=lo timeout -k 5 120 "$@" "$B/r2_perf" $RUN --fault '300ms:h1:* down' --placement out -w 1 -T 60s >"$log/out" 2>&1
+    rc=$?
+    went "$name"
+    if has 'last resort: .*interface lo, IPv6$'; then ok "$name: it listens there"; else bad "$name" "it does not listen on IPv6"; fi
+}
+if wanted "IPv6"; then
+    if grep -q '^00000000000000000000000000000001 .* lo$' /proc/net/if_inet6 2>/dev/null; then
+        over_ip6 "IPv6" env
+    else
+        echo "skipped: IPv6: this machine has no ::1"
+    fi
+    # a namespace of its own, whose lo has a link-local address alone
+    # shellcheck disable=SC2016
+    alone='ip link set lo up && ip -6 addr add fe80::1/64 dev lo nodad && ip -6 addr del ::1/128 dev lo && exec "$@"'
+    if unshare -n sh -c "$alone" sh true 2>/dev/null; then
+        over_ip6 "IPv6 link-local" unshare -n sh -c "$alone" sh
+        if has 'channel listens on \[fe80::1\]'; then ok "IPv6 link-local: the channel does"; else bad "IPv6 link-local" "another address than fe80::1"; fi
+    else
+        echo "skipped: IPv6 link-local: no network namespace, or no IPv6 in it (wants root)"
+    fi
+fi
 # While an RDMA path is left, nothing but probes goes over TCP; NCCL is not shown its device.
 if wanted "a NIC is left"; then
     fab=last$$

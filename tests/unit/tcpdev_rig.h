@@ -28,13 +28,15 @@ struct rig_end {
     struct ibv_pd *pd;
     struct ibv_cq *cq;
     struct ibv_qp *qp;
-    union ibv_gid gid;
+    union ibv_gid gid, second;
     uint16_t lid;
     uint32_t psn;
 };
 
 static struct ib_verbs v;
 static struct rig_end rig[2];
+static struct in6_addr rig_addr6; /* not ::: both listen there */
+static unsigned rig_scope;
 
 static inline uint64_t rig_now(void)
 {
@@ -49,7 +51,10 @@ static inline void rig_open(uint64_t rate)
 
     memset(&v, 0, sizeof(v));
     for (int i = 0; i < 2; i++) {
-        struct tcpdev_params p = {.addr.s_addr = htonl(INADDR_LOOPBACK), .rate = rate};
+        struct tcpdev_params p = {.addr.s_addr = htonl(INADDR_LOOPBACK),
+                                  .addr6 = rig_addr6,
+                                  .scope = rig_scope,
+                                  .rate = rate};
 
         for (size_t k = 0; k < sizeof(p.secret); k++) {
             p.secret[k] = (uint8_t)(17 * i + 3 * k + 1);
@@ -65,6 +70,9 @@ static inline void rig_open(uint64_t rate)
         rig[i].pd = v.alloc_pd(rig[i].ctx);
         ck_assert_int_eq(v.query_gid(rig[i].ctx, 1, 0, &rig[i].gid), 0);
         ck_assert_int_eq(v.query_port(rig[i].ctx, 1, &port), 0);
+        if (port.gid_tbl_len > 1) {
+            ck_assert_int_eq(v.query_gid(rig[i].ctx, 1, 1, &rig[i].second), 0);
+        }
         rig[i].lid = port.lid;
         rig[i].psn = 0xfffff0u + (uint32_t)i;
     }
@@ -98,6 +106,7 @@ static inline void rig_connect(int i, uint16_t lid, int timeout)
                             .ah_attr = {.is_global = 1, .dlid = lid}};
 
     a.ah_attr.grh.dgid = far->gid;
+    a.alt_ah_attr.grh.dgid = far->second;
     ck_assert_int_eq(v.modify_qp(rig[i].qp, &a, IBV_QP_STATE), 0);
     a = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTS, .timeout = (uint8_t)timeout, .retry_cnt = 1, .sq_psn = rig[i].psn};

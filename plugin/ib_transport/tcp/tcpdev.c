@@ -127,7 +127,7 @@ static uint64_t guid_get(struct ibv_device *dev)
 {
     const struct tcpdev *d = device_of(dev);
 
-    return d ? (uint64_t)d->params.addr.s_addr << 32 | d->port : real.get_device_guid(dev);
+    return d ? tcpdev_addr_guid(&d->params, d->port) : real.get_device_guid(dev);
 }
 
 static struct ibv_context *open_it(struct ibv_device *dev)
@@ -176,7 +176,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
     memset(attr, 0, sizeof(*attr));
     attr->state = IBV_PORT_ACTIVE;
     attr->max_mtu = attr->active_mtu = IBV_MTU_4096;
-    attr->gid_tbl_len = 1;
+    attr->gid_tbl_len = tcpdev_addr_gids(&tcpdev_of(ctx)->params);
     attr->pkey_tbl_len = 1;
     attr->max_msg_sz = 1u << 30;
     attr->lid = tcpdev_of(ctx)->port;
@@ -185,23 +185,15 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
     return 0;
 }
 
-static void gid_fill(const struct tcpdev *d, union ibv_gid *gid)
-{
-    gid->raw[0] = 'r';
-    gid->raw[1] = '2';
-    memcpy(gid->raw + 2, d->params.secret, TCPDEV_SECRET_SIZE);
-    memcpy(gid->raw + 12, &d->params.addr, 4);
-}
-
 static int query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
 {
     if (!tcpdev_has(ctx)) {
         return real.query_gid(ctx, port, index, gid);
     }
-    if (index != 0) {
+    if (index < 0 || index >= tcpdev_addr_gids(&tcpdev_of(ctx)->params)) {
         return EINVAL;
     }
-    gid_fill(tcpdev_of(ctx), gid);
+    tcpdev_addr_gid(&tcpdev_of(ctx)->params, index, gid->raw);
     return 0;
 }
 
@@ -216,7 +208,7 @@ static int query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index,
         return EINVAL;
     }
     memset(entry, 0, sizeof(*entry));
-    gid_fill(tcpdev_of(ctx), &entry->gid);
+    tcpdev_addr_gid(&tcpdev_of(ctx)->params, 0, entry->gid.raw);
     entry->port_num = port;
     entry->gid_type = IBV_GID_TYPE_ROCE_V2;
     return 0;
@@ -419,21 +411,21 @@ static void table_fill(struct ib_verbs *v)
 
 static int sockets_open(struct tcpdev *d)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = d->params.addr};
-    socklen_t len = sizeof(a);
     struct epoll_event e = {.events = EPOLLIN};
+    union tcpdev_at a;
+    socklen_t len = sizeof(a);
 
-    d->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    tcpdev_addr_ours(&d->params, &a);
+    d->listen_fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     d->ctx.async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (d->listen_fd < 0 || d->epoll_fd < 0 || d->wake_fd < 0 || d->ctx.async_fd < 0 ||
-        bind(d->listen_fd, (struct sockaddr *)&a, sizeof(a)) != 0 ||
-        listen(d->listen_fd, BACKLOG) != 0 ||
-        getsockname(d->listen_fd, (struct sockaddr *)&a, &len) != 0) {
+        bind(d->listen_fd, &a.any, tcpdev_at_len(&a)) != 0 || listen(d->listen_fd, BACKLOG) != 0 ||
+        getsockname(d->listen_fd, &a.any, &len) != 0) {
         return errno;
     }
-    d->port = ntohs(a.sin_port);
+    d->port = tcpdev_at_port(&a);
     e.data.ptr = &d->listen_fd;
     if (epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, d->listen_fd, &e) != 0) {
         return errno;

@@ -55,10 +55,12 @@ struct tcpdev_copies {
 void tcpdev_copies_set(const struct tcpdev_copies *c, void *arg);
 
 struct tcpdev_params {
-    struct in_addr addr; /* of the interface, which is where peers dial */
-    int speed_mbps;      /* of the interface; 0: not known */
-    uint64_t rate;       /* bytes a second at most, of all that it sends; 0: no limit */
-    uint8_t secret[10];  /* random */
+    struct in_addr addr;   /* of the interface, which is where peers dial */
+    struct in6_addr addr6; /* the same; ::: none, it is IPv4 */
+    uint32_t scope;        /* IPv6: number of the interface, on whose link link-local peers are */
+    int speed_mbps;        /* of the interface; 0: not known */
+    uint64_t rate;         /* bytes a second at most, of all that it sends; 0: no limit */
+    uint8_t secret[10];    /* random */
 };
 
 /*

@@ -20,23 +20,22 @@
 
 static bool same_peer(const struct tcpdev_stream *s, const struct tcpdev_qp *q)
 {
-    return s->dialled && s->state != TCPDEV_DEAD && s->peer.sin_port == q->far.at.sin_port &&
-           s->peer.sin_addr.s_addr == q->far.at.sin_addr.s_addr &&
+    return s->dialled && s->state != TCPDEV_DEAD && tcpdev_at_same(&s->peer, &q->far.at) &&
            memcmp(s->secret, q->far.secret, sizeof(s->secret)) == 0;
 }
 
 static struct tcpdev_stream *dial(struct tcpdev *d, const struct tcpdev_qp *q)
 {
-    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr = d->params.addr};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(q->far.at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct tcpdev_stream *s;
+    union tcpdev_at from;
 
     if (fd < 0) {
         return NULL;
     }
-    if (bind(fd, (struct sockaddr *)&from, sizeof(from)) != 0 ||
-        (connect(fd, (const struct sockaddr *)&q->far.at, sizeof(q->far.at)) != 0 &&
-         errno != EINPROGRESS)) {
+    tcpdev_addr_ours(&d->params, &from);
+    if (bind(fd, &from.any, tcpdev_at_len(&from)) != 0 ||
+        (connect(fd, &q->far.at.any, tcpdev_at_len(&q->far.at)) != 0 && errno != EINPROGRESS)) {
         close(fd);
         return NULL;
     }

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 
 #include "tcpdev.h"
+#include "tcpdev_addr.h"
 #include "tcpdev_frame.h"
 
 #define TCPDEV_INLINE    64
@@ -101,7 +102,7 @@ struct tcpdev_qp {
 
     /* where the other end is; from RTR on */
     struct {
-        struct sockaddr_in at;
+        union tcpdev_at at;
         uint8_t secret[TCPDEV_SECRET_SIZE];
         uint32_t qpn;
     } far;
@@ -183,7 +184,7 @@ struct tcpdev_stream {
     uint64_t serial; /* streams of a device are counted: the larger, the later */
     bool wants_out;  /* EPOLLOUT is asked for */
     uint64_t since;  /* ns: begin of its state, while it is not UP */
-    struct sockaddr_in peer;
+    union tcpdev_at peer;
     uint8_t secret[TCPDEV_SECRET_SIZE]; /* of the listener */
     uint8_t hello[TCPDEV_HELLO_SIZE];   /* ours */
     struct tcpdev_keys keys;

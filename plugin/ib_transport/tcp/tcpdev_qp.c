@@ -403,17 +403,15 @@ int tcpdev_destroy_qp(struct ibv_qp *qp)
     return 0;
 }
 
-/* The GID of a TCP device: fixed, its secret, its address. */
+/* The second GID of a peer, where it has two, comes as that of the alternate path. */
 static int peer_set(struct tcpdev_qp *q, const struct ibv_qp_attr *attr)
 {
-    const uint8_t *gid = attr->ah_attr.grh.dgid.raw;
-
-    if (!attr->ah_attr.is_global || gid[0] != 'r' || gid[1] != '2' || attr->ah_attr.dlid == 0) {
-        return EINVAL; /* no address of such a device */
+    if (!attr->ah_attr.is_global ||
+        tcpdev_addr_read(&q->dev->params, attr->ah_attr.grh.dgid.raw,
+                         attr->alt_ah_attr.grh.dgid.raw, attr->ah_attr.dlid, &q->far.at,
+                         q->far.secret) != 0) {
+        return EINVAL;
     }
-    q->far.at = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(attr->ah_attr.dlid)};
-    memcpy(&q->far.at.sin_addr, gid + 12, 4);
-    memcpy(q->far.secret, gid + 2, TCPDEV_SECRET_SIZE);
     q->far.qpn = attr->dest_qp_num;
     q->next_msn = attr->rq_psn & QPN_MASK;
     q->acked_msn = q->next_msn;

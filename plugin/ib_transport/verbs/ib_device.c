@@ -105,6 +105,20 @@ static int gid_holds(struct ib_nics *nics, struct ib_nic *nic, const struct ib_a
            memcmp(gid->raw, known->gid, sizeof(known->gid)) == 0;
 }
 
+/* Of a NIC of last resort: all that it has. */
+static int last_gids_read(struct ib_nics *nics, const struct ib_nic *nic,
+                          const struct ibv_port_attr *attr, union ibv_gid *gid, uint8_t second[16])
+{
+    union ibv_gid more = {.raw = {0}};
+    int rc = ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, 0, gid));
+
+    if (rc == 0 && attr->gid_tbl_len > 1) {
+        rc = ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, 1, &more));
+    }
+    memcpy(second, more.raw, sizeof(more.raw));
+    return rc;
+}
+
 int ib_nic_refresh(struct ib_nics *nics, int index)
 {
     struct ib_nic *nic = &nics->nic[index];
@@ -122,8 +136,8 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     fresh = nic->addr_read == requested;
     pthread_mutex_unlock(nics->lock);
     addr.gid_index = known.gid_index;
-    if (nic->last) { /* it has one, which no option of RoCE is about */
-        rc = ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, 0, &gid));
+    if (nic->last) { /* no option of RoCE is about them */
+        rc = last_gids_read(nics, nic, &attr, &gid, addr.second);
     } else if (!fresh || known.link_layer != attr.link_layer ||
                !gid_holds(nics, nic, &known, &gid)) {
         rc = ib_gid_choose(nics->v, nic->ctx, nic->port, &attr, nics->cfg, &addr.gid_index, &gid);

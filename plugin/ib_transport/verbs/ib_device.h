@@ -41,6 +41,7 @@ struct ib_addr {
     uint16_t lid;
     uint16_t pkey_index;
     uint8_t gid[16];
+    uint8_t second[16]; /* GID of a NIC of last resort that has two; else zero */
 };
 
 struct ib_nic {
@@ -94,6 +95,7 @@ struct ib_nic {
 #define IB_LAST_SECRET      2 /* where it lies in the GID of a NIC of last resort, and its bytes */
 #define IB_LAST_SECRET_SIZE 10
 #define IB_LAST_RAIL        0x7f00 /* of NICs of last resort: they reach each other and no others */
+#define IB_LAST_RAIL_IP6    0x7f01 /* of those that have two GIDs, likewise */
 
 #define IB_PTR_HOST   1
 #define IB_PTR_CUDA   2

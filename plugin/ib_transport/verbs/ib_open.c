@@ -122,7 +122,7 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
         c->nic.speed_mbps = v->last_resort(device->ctx);
         c->nic.ptr_support = IB_PTR_HOST;
     }
-    c->nic.hca.rail = rail;
+    c->nic.hca.rail = device->last && attr.gid_tbl_len > 1 ? IB_LAST_RAIL_IP6 : rail;
     entry = device->last ? -1 : ib_hca_rank(&o->filter, device->dev_name, port);
     c->nic.hca.plane = entry >= 0 && !o->filter.exclude ? o->filter.entry[entry].plane : -1;
     c->active = attr.state == IBV_PORT_ACTIVE;

@@ -280,6 +280,7 @@ START_TEST(records_round_trip)
                                          .gid_index = 7,
                                          .lid = 0xbeef};
     memset(in.open.addr.port.gid, 0x5a, sizeof(in.open.addr.port.gid));
+    memset(in.open.addr.port.second, 0xa5, sizeof(in.open.addr.port.second));
     for (int type = FO_MSG_OPEN; type <= FO_MSG_OPEN_OK; type++) {
         ck_assert(round_trip((enum fo_type)type));
         ck_assert(out.open.dst == 1 && out.open.src == 2 && out.open.inc == 3 &&
@@ -290,6 +291,8 @@ START_TEST(records_round_trip)
         ck_assert_int_eq(
             memcmp(out.open.addr.port.gid, in.open.addr.port.gid, sizeof(in.open.addr.port.gid)),
             0);
+        ck_assert_mem_eq(out.open.addr.port.second, in.open.addr.port.second,
+                         sizeof(in.open.addr.port.second));
     }
 
     memset(&in, 0, sizeof(in));

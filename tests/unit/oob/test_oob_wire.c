@@ -327,6 +327,31 @@ START_TEST(interface_pick_table)
 }
 END_TEST
 
+static const struct {
+    struct oob_if list[5];
+    int n, at;
+    const char *family;
+    int want;
+} addresses[] = {
+    {{LO, V4("eth0", 1)}, 2, 1, "", 1},
+    {{LO, V6("eth0", 1)}, 2, 1, "", 1}, /* not that of lo, which is IPv4 */
+    {{V6("eth0", 1), V4("eth0", 2)}, 2, 0, "", 1},
+    {{V6("eth0", 1), DOWN4("eth0", 2)}, 2, 0, "", 0},
+    {{V6("eth0", 1), V4("eth0", 2)}, 2, 0, "AF_INET6", 0},
+    {{LL6("eth0", 1), V6("eth1", 2), V6("eth0", 3)}, 3, 0, "", 2},
+    {{LL6("eth0", 1), V6("eth0", 2), V4("eth0", 3)}, 3, 0, "AF_INET6", 1},
+    {{LO, LL6("eth0", 1), LL6("eth0", 2)}, 3, 1, "AF_INET6", 1},
+    {{LO, LO6}, 2, 1, "AF_INET6", 1},
+};
+
+START_TEST(interface_address_table)
+{
+    ck_assert_int_eq(oob_ifsel_address(addresses[_i].list, addresses[_i].n, addresses[_i].at,
+                                       addresses[_i].family),
+                     addresses[_i].want);
+}
+END_TEST
+
 START_TEST(interface_error_says_what_there_is)
 {
     struct oob_if list[2] = {LO, V4("eth0", 1)};
@@ -371,6 +396,7 @@ int main(void)
     tcase_add_test(t, backoff_doubles_within_bounds);
     tcase_add_loop_test(t, interface_match_table, 0, sizeof(matches) / sizeof(matches[0]));
     tcase_add_loop_test(t, interface_pick_table, 0, sizeof(picks) / sizeof(picks[0]));
+    tcase_add_loop_test(t, interface_address_table, 0, sizeof(addresses) / sizeof(addresses[0]));
     tcase_add_test(t, interface_error_says_what_there_is);
     tcase_add_test(t, this_host_has_a_loopback);
     suite_add_tcase(s, t);

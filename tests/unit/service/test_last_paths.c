@@ -64,6 +64,23 @@ START_TEST(it_crosses_no_rail)
 }
 END_TEST
 
+/* One that listens on IPv6 reaches its like alone. */
+START_TEST(families_do_not_mix)
+{
+    struct fo_nic s[IB_MAX_NICS], r[IB_MAX_NICS];
+    int n = host(s, 2, 1);
+
+    host(r, 2, 1);
+    r[2].rail = IB_LAST_RAIL_IP6;
+    ck_assert_int_eq(r2_setup_paths(s, n, 0, r, n, 0, 0, s_out, r_out), 2);
+    s[2].rail = IB_LAST_RAIL_IP6;
+    ck_assert_int_eq(r2_setup_paths(s, n, 0, r, n, 0, 0, s_out, r_out), 3);
+    ck_assert(s_out[2] == 2 && r_out[2] == 2);
+    ck_assert_int_eq(r2_setup_paths(s, n, 0, r, n, 0, 1, s_out, r_out), 5);
+    ck_assert(s_out[4] == 2 && r_out[4] == 2);
+}
+END_TEST
+
 /* up, drained, last: what new work takes */
 START_TEST(it_carries_where_it_is_alone)
 {
@@ -102,6 +119,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, it_is_the_last, 0, 9);
     tcase_add_loop_test(t, both_need_one, 0, 3);
     tcase_add_test(t, it_crosses_no_rail);
+    tcase_add_test(t, families_do_not_mix);
     tcase_add_loop_test(t, its_gid_is_shown_without_the_secret, 0, 2);
     tcase_add_loop_test(t, it_carries_where_it_is_alone, 0, 6);
 }

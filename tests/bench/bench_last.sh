@@ -65,10 +65,11 @@ done >"$T/rows"
 jq -s --arg cores "$(nproc)" --arg load "$(cut -d' ' -f1 /proc/loadavg)" --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" --argjson runs "$runs" \
     --argjson t_return $t_return '
     def median: sort | if length == 0 then null else (.[(length - 1) / 2 | floor] + .[length / 2 | floor]) / 2 end;
-    . as $rows | {schema: "r2_bench_last/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), runs: $runs, t_return_ms: $t_return,
+    . as $rows | {schema: "r2_bench_last/2", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), runs: $runs, t_return_ms: $t_return,
      bounds: {event_ms: 250, silent_ms: 500, return_ms: ($t_return + 1000)},
-     summary: {raw_cpu_s_per_gb: ([.[].rounds[].raw_cpu_s_per_gb] | median), last_cpu_s_per_gb: ([.[].rounds[].last_cpu_s_per_gb] | median),
-      raw_gbs: ([.[].rounds[].raw_gbs] | median), last_gbs: ([.[].rounds[].last_gbs] | median), ratio: ([.[].rounds[] | .last_gbs / .raw_gbs] | median),
+     summary: {
+      by_size: ([.[].rounds[]] | group_by(.size) | map({size: .[0].size, raw_gbs: (map(.raw_gbs) | median), last_gbs: (map(.last_gbs) | median),
+       ratio: (map(.last_gbs / .raw_gbs) | median), raw_cpu_s_per_gb: (map(.raw_cpu_s_per_gb) | median), last_cpu_s_per_gb: (map(.last_cpu_s_per_gb) | median)})),
       by_fault: ([("event", "silent") as $f | {key: $f, value: ([$rows[] | select(.fault == $f)] as $r | ["no_fault_ms", "stall_ms", "return_ms", "return_stall_ms"] |
        map({key: ., value: (. as $k | [$r[] | .[$k]] | {median: median, max: max})}) | from_entries)}] | from_entries)},
      rows: .}' "$T/rows" >"$T/bench.json"

@@ -3,11 +3,11 @@ def round1: . * 10 | round | . / 10;
 def round2: . * 100 | round | . / 100;
 def pair: "\(.median | round1), \(.max | round1)";
 .summary as $s |
-"Machine: \(.cores) cores, shared, load \(.load) at the end; source \(.git); \(.runs) run\(if .runs > 1 then "s" else "" end) for each row, five rounds each.",
+"Machine: \(.cores) cores, shared, load \(.load) at the end; source \(.git); \(.runs) run\(if .runs > 1 then "s" else "" end) for each row, three rounds each.",
 "",
-"| what | over tcp0, GB/s | a raw TCP stream, GB/s | median of the ratios | CPU time over tcp0, s per GB | of the raw stream |",
+"| messages, one connection, loopback | over tcp0, GB/s | a raw TCP stream, GB/s | median of the ratios | CPU time over tcp0, s per GB | of the raw stream |",
 "|---|---|---|---|---|---|",
-"| messages of 512 KiB, one connection, loopback | \($s.last_gbs | round2) | \($s.raw_gbs | round2) | \($s.ratio * 100 | round1) % | \($s.last_cpu_s_per_gb | round2) | \($s.raw_cpu_s_per_gb | round2) |",
+($s.by_size[] | "| \(.size / 1024 | if . >= 1024 then "\(. / 1024) MiB" else "\(.) KiB" end) | \(.last_gbs | round2) | \(.raw_gbs | round2) | \(.ratio * 100 | round1) % | \(.last_cpu_s_per_gb | round2) | \(.raw_cpu_s_per_gb | round2) |"),
 "",
 "| ms: median, max | longest pause, no fault | longest pause, all NICs of a host lost | bound | until RDMA carries again | bound | longest pause at that |",
 "|---|---|---|---|---|---|---|",

@@ -1,6 +1,6 @@
 /*
  * The last resort beside a raw TCP stream of the same two processes: one connection, all NICs of
- * one of its hosts lost, messages of NCCL's size over tcp0 and the same bytes over a socket, in
+ * one of its hosts lost, messages of some sizes over tcp0 and the same bytes over a socket, in
  * turn; how long the loss stops the connection, and how long after the NICs are there again RDMA
  * carries. Side 1 receives, breaks NICs and prints.
  */
@@ -17,18 +17,23 @@
 #include <unistd.h>
 
 #define WINDOW     8
-#define SIZE       (512 << 10) /* a step of NCCL's, with its default buffer of 4 MiB */
-#define ROUNDS     5
+#define STEP       (512 << 10) /* a step of NCCL's, with its default buffer of 4 MiB */
+#define LARGEST    (8 << 20)
+#define ROUNDS     3
 #define ROUND_NS   (300 * PAIR_NS_MS)
 #define PILOT      (64ull << 20)      /* bytes by which the size of a round is found */
 #define WATCH_NS   (800 * PAIR_NS_MS) /* the longest pause in this time after a fault is its */
 #define SETTLE_NS  (300 * PAIR_NS_MS)
-#define IDLE_NS    250000       /* the machine may have two cores: a turn that found nothing */
+#define IDLE_NS    50000        /* the machine may have two cores: a turn that found nothing */
 #define BACK_BYTES (4ull << 20) /* over RDMA: more than probes and control messages */
 #define BACK_NS    (20000 * PAIR_NS_MS)
 
+static const int sizes[] = {64 << 10, STEP, 1 << 20, LARGEST};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
 struct last {
     void *comm, *mr;
+    int size; /* of a message */
     char *buf;
     void *req[WINDOW];
     uint64_t posted, done, limit;
@@ -38,8 +43,8 @@ struct last {
 
 static void turn(struct last *s)
 {
-    char *at = s->buf + s->posted % WINDOW * SIZE;
-    int done = 0, size = SIZE, tag = 1;
+    char *at = s->buf + s->posted % WINDOW * (size_t)s->size;
+    int done = 0, size = s->size, tag = 1;
     void *req = NULL;
 
     if (s->posted < s->limit && s->posted - s->done < WINDOW) {
@@ -48,8 +53,8 @@ static void turn(struct last *s)
             OK(drv.net->irecv(s->comm, 1, &data, &size, &tag, &s->mr, &req));
         } else {
             memcpy(at, &s->posted, sizeof(s->posted));
-            memcpy(at + SIZE - sizeof(s->posted), &s->posted, sizeof(s->posted));
-            OK(drv.net->isend(s->comm, at, SIZE, tag, s->mr, &req));
+            memcpy(at + size - sizeof(s->posted), &s->posted, sizeof(s->posted));
+            OK(drv.net->isend(s->comm, at, (size_t)size, tag, s->mr, &req));
         }
         if (req) {
             s->req[s->posted++ % WINDOW] = req;
@@ -67,10 +72,10 @@ static void turn(struct last *s)
     if (drv.side) {
         uint64_t now = pair_now(), first, end;
 
-        at = s->buf + s->done % WINDOW * SIZE;
+        at = s->buf + s->done % WINDOW * (size_t)s->size;
         memcpy(&first, at, sizeof(first));
-        memcpy(&end, at + SIZE - sizeof(end), sizeof(end));
-        NEED(first == s->done && end == s->done && size == SIZE,
+        memcpy(&end, at + s->size - sizeof(end), sizeof(end));
+        NEED(first == s->done && end == s->done && size == s->size,
              "message %llu to %llu in the place of %llu", (unsigned long long)first,
              (unsigned long long)end, (unsigned long long)s->done);
         s->longest = now - s->done_at > s->longest ? now - s->done_at : s->longest;
@@ -201,15 +206,17 @@ static struct round round_end(struct round since)
     return took;
 }
 
-/* @bytes over the socket, by calls of SIZE. */
+/* @bytes over the socket, by calls of a message. */
 static struct round raw_round(const struct last *s, uint64_t bytes)
 {
     struct round since = round_begin();
+    size_t size = (size_t)s->size;
 
     for (uint64_t at = 0; at < bytes;) {
-        char *buf = s->buf + at / SIZE % WINDOW * SIZE + at % SIZE;
-        ssize_t n = drv.side ? recv(s->raw, buf, SIZE - at % SIZE, 0)
-                             : send(s->raw, buf, SIZE - at % SIZE, MSG_NOSIGNAL);
+        size_t gone = at % size;
+        char *buf = s->buf + at / size % WINDOW * size + gone;
+        ssize_t n = drv.side ? recv(s->raw, buf, size - gone, 0)
+                             : send(s->raw, buf, size - gone, MSG_NOSIGNAL);
 
         NEED(n > 0, "the socket is gone");
         at += (uint64_t)n;
@@ -221,7 +228,7 @@ static struct round last_round(struct last *s, uint64_t bytes)
 {
     struct round since;
 
-    s->limit = s->done + bytes / SIZE;
+    s->limit = s->done + bytes / (uint64_t)s->size;
     since = round_begin();
     while (s->done < s->limit) {
         turn(s);
@@ -258,9 +265,49 @@ static uint64_t bytes_of_round(const struct last *s)
 {
     uint64_t ns = raw_round(s, PILOT).ns, mine, theirs;
 
-    mine = (uint64_t)((double)PILOT / (double)ns * (double)ROUND_NS) / SIZE * SIZE + SIZE;
+    mine = (uint64_t)((double)PILOT / (double)ns * (double)ROUND_NS) / LARGEST * LARGEST + LARGEST;
     drv_swap(&mine, &theirs, sizeof(mine));
     return mine < theirs ? mine : theirs;
+}
+
+struct rates {
+    struct round raw[SIZES][ROUNDS], last[SIZES][ROUNDS];
+};
+
+/* Both in turn, at all sizes; @out: of the receiver. */
+static void rates_measure(struct last *s, uint64_t bytes, struct rates *out)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        for (size_t k = 0; k < SIZES; k++) {
+            struct round raw, last;
+
+            s->size = sizes[k];
+            s->posted = s->done = 0;
+            raw = raw_round(s, bytes);
+            last = last_round(s, bytes);
+            if (out) {
+                out->raw[k][i] = raw;
+                out->last[k][i] = last;
+            }
+        }
+    }
+    s->size = STEP;
+}
+
+static void rates_print(const struct rates *r, uint64_t bytes)
+{
+    double gb = (double)bytes;
+
+    for (size_t k = 0; k < SIZES; k++) {
+        for (int i = 0; i < ROUNDS; i++) {
+            const struct round *raw = &r->raw[k][i], *last = &r->last[k][i];
+
+            printf("%s{\"size\": %d, \"raw_gbs\": %.4f, \"last_gbs\": %.4f, "
+                   "\"raw_cpu_s_per_gb\": %.4f, \"last_cpu_s_per_gb\": %.4f}",
+                   k || i ? ", " : "", sizes[k], gb / (double)raw->ns, gb / (double)last->ns,
+                   (double)raw->cpu_ns / gb, (double)last->cpu_ns / gb);
+        }
+    }
 }
 
 /* --- a run --- */
@@ -268,16 +315,13 @@ static uint64_t bytes_of_round(const struct last *s)
 static void sender_run(struct last *s, uint64_t bytes)
 {
     stretch_send(s);
-    for (int i = 0; i < ROUNDS; i++) {
-        raw_round(s, bytes);
-        last_round(s, bytes);
-    }
+    rates_measure(s, bytes, NULL);
     stretch_send(s);
 }
 
 static void receiver_run(struct last *s, uint64_t bytes, int host, bool silent)
 {
-    struct round raw[ROUNDS], last[ROUNDS];
+    struct rates rates;
     uint64_t calm, stall, back;
     char fault[32], mend[32];
 
@@ -287,35 +331,27 @@ static void receiver_run(struct last *s, uint64_t bytes, int host, bool silent)
     calm = event_measure(s, "*:* delay 0ms");
     stall = event_measure(s, fault);
     stretch_end(s);
-    for (int i = 0; i < ROUNDS; i++) {
-        raw[i] = raw_round(s, bytes);
-        last[i] = last_round(s, bytes);
-    }
+    rates_measure(s, bytes, &rates);
     stretch_begin(s);
     back = return_measure(s, mend);
     printf("{\"fault\": \"%s\", \"host\": %d, \"bytes\": %d, \"no_fault_ms\": %.3f, "
            "\"stall_ms\": %.3f, \"return_ms\": %.3f, \"return_stall_ms\": %.3f, \"rounds\": [",
-           silent ? "silent" : "event", host, SIZE, (double)calm / 1e6, (double)stall / 1e6,
+           silent ? "silent" : "event", host, STEP, (double)calm / 1e6, (double)stall / 1e6,
            (double)back / 1e6, (double)s->longest / 1e6);
     stretch_end(s);
-    for (int i = 0; i < ROUNDS; i++) {
-        printf("%s{\"raw_gbs\": %.4f, \"last_gbs\": %.4f, \"raw_cpu_s_per_gb\": %.4f, "
-               "\"last_cpu_s_per_gb\": %.4f}",
-               i ? ", " : "", (double)bytes / (double)raw[i].ns, (double)bytes / (double)last[i].ns,
-               (double)raw[i].cpu_ns / (double)bytes, (double)last[i].cpu_ns / (double)bytes);
-    }
+    rates_print(&rates, bytes);
     printf("]}\n");
 }
 
 void pair_last_run(int number, bool silent)
 {
-    struct last s = {.buf = drv_map(WINDOW * SIZE)};
+    struct last s = {.size = STEP, .buf = drv_map(WINDOW * LARGEST)};
     uint64_t bytes;
 
     raw_open(&s);
     bytes = bytes_of_round(&s);
     pair_connect(1, 0, &s.comm);
-    s.mr = drv_reg(s.comm, s.buf, WINDOW * SIZE);
+    s.mr = drv_reg(s.comm, s.buf, WINDOW * LARGEST);
     if (drv.side) {
         receiver_run(&s, bytes, number % 2, silent);
     } else {

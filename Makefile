@@ -31,6 +31,8 @@ SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
 # What a tool says of a wrong command line.
 ARGS_SRC  := tools/shared/args.c plugin/base/r2_conf_file.c
+# Statistics of many hosts, beside each other.
+SOURCES_SRC := $(wildcard tools/shared/sources*.c) tools/shared/json_in.c plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_band.c plugin/base/r2_hist.c plugin/base/r2_rundir.c
 PERF_SRC  := $(wildcard tools/r2_perf/*.c tools/schedule/*.c plugin/planner/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c \
              plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_band.c plugin/telemetry/r2_event.c plugin/base/r2_hist.c plugin/base/r2_rundir.c plugin/base/r2_fsize.c
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
@@ -46,8 +48,7 @@ TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/shared/svg.c $(ARGS_SRC) pl
 PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/schedule/*.c) tools/shared/svg.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
 # r2_report has the runbook in it.
 REPORT_SRC := $(wildcard tools/r2_report/*.c) tools/shared/svg.c tools/shared/json_in.c $(ARGS_SRC) plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_traffic_read.c plugin/base/r2_hist.c plugin/base/r2_rundir.c
-# Statistics of many hosts, beside each other.
-DIAG_SRC  := $(wildcard tools/r2_diag/*.c) tools/shared/svg.c tools/shared/json_in.c $(ARGS_SRC) plugin/base/r2_json.c plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_band.c plugin/base/r2_hist.c plugin/base/r2_rundir.c
+DIAG_SRC  := $(wildcard tools/r2_diag/*.c) tools/shared/svg.c $(SOURCES_SRC) $(ARGS_SRC) plugin/base/r2_json.c
 PAPER_SRC := $(wildcard tests/bench/paper*.c) $(wildcard tools/schedule/*.c) tools/r2_plan/job.c tools/shared/svg.c tools/r2_perf/util.c $(PLANNER_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)

@@ -81,6 +81,8 @@ void figures_transfer(struct figures *f, const char *peer, unsigned size,
 void figures_connection(struct figures *f, const struct figures_conn *c);
 /* All of a process. */
 void figures_view(struct figures *f, const struct r2_stat_view *v);
+/* @text: what r2_stat --json has printed. 0; -1: it is something else. Pure. */
+int figures_json(struct figures *f, const char *text);
 
 /* Places by name, numbers in their order. After the last process. */
 void figures_sort(struct figures *f);

@@ -5,14 +5,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/r2_diag/read.h"
-#include "tools/shared/json_in.h"
+#include "tools/r2_diag/figures.h"
+#include "tools/shared/sources.h"
 
 /* What is known of the process, the peer and the connection that values are of: the writer has a
  * fixed order (tools/r2_stat/json.c), in which each of them begins with the key named here. */
 struct printed {
     struct figures *f;
-    int is_stat, is_wanted, is_begun;
+    int is_wanted, is_begun;
     char job[128], host[FIGURES_NAME], peer[FIGURES_NAME], nic[32];
     uint64_t updated;
     int has_conn;
@@ -184,12 +184,10 @@ static void value_take(void *arg, const char *path, const char *text)
                  {"jobs.processes.", take_process}};
     struct printed *r = arg;
 
-    if (strcmp(path, "schema") == 0) {
-        r->is_stat = strcmp(text, "r2.stat/1") == 0;
-    } else if (strcmp(path, "jobs.id") == 0) {
+    if (strcmp(path, "jobs.id") == 0) {
         snprintf(r->job, sizeof(r->job), "%.100s", strcmp(text, "null") ? text : "");
     }
-    for (size_t i = 0; r->is_stat && i < sizeof(parts) / sizeof(parts[0]); i++) {
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         size_t n = strlen(parts[i].begin);
 
         if (strncmp(path, parts[i].begin, n) == 0) {
@@ -201,21 +199,11 @@ static void value_take(void *arg, const char *path, const char *text)
     }
 }
 
-static void pass_over(void *arg, const char *path, const char *text)
-{
-    (void)arg;
-    (void)path;
-    (void)text;
-}
-
-int read_json(struct figures *f, const char *text)
+int figures_json(struct figures *f, const char *text)
 {
     struct printed r = {.f = f};
+    int rc = sources_json_walk(text, value_take, &r);
 
-    if (json_in_walk(text, pass_over, NULL) != 0) {
-        return -1; /* of an answer that is cut short nothing is taken */
-    }
-    json_in_walk(text, value_take, &r);
     connection_end(&r);
-    return r.is_stat ? 0 : -1;
+    return rc;
 }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/r2_diag/read.h"
 #include "tools/r2_diag/tool.h"
 #include "tools/shared/args.h"
 
@@ -52,12 +51,11 @@ static const struct option options[] = {
 };
 
 struct request {
-    int ssh, json, seconds; /* seconds; 0: not said */
+    struct sources from;
+    int json;
     enum figures_by by;
-    const char *size_name, *job, *svg, *dir;
+    const char *size_name, *job, *svg;
     unsigned size; /* FIGURES_SIZES: all */
-    char *const *source;
-    int sources;
 };
 
 static int complain(const char *what, const char *why)
@@ -67,14 +65,6 @@ static int complain(const char *what, const char *why)
 }
 
 /* --- command line --- */
-
-/* Words that a shell on another host will read: none of them may mean anything to it. */
-static int is_plain(const char *text)
-{
-    return text[0] && text[0] != '-' &&
-           text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                             "._-@:/+,%[]")] == '\0';
-}
 
 static int size_read(struct request *q)
 {
@@ -95,21 +85,10 @@ static int size_read(struct request *q)
 
 static int request_fit(struct request *q)
 {
-    if (q->sources == 0) {
-        return args_misuse("r2_diag", q->ssh ? "--ssh: which hosts?"
-                                             : "which run directories, or files of statistics?");
-    }
-    if (!q->ssh && (q->dir || q->seconds)) {
-        return args_misuse("r2_diag", "--%s goes with --ssh", q->dir ? "run-dir" : "limit");
-    }
-    for (int i = 0; q->ssh && i < q->sources; i++) {
-        if (!is_plain(q->source[i])) {
-            return args_misuse("r2_diag", "'%s' cannot be the name of a host", q->source[i]);
-        }
-    }
-    if (q->dir && !is_plain(q->dir)) {
-        return args_misuse("r2_diag", "--run-dir: '%s' has characters that a shell would read",
-                           q->dir);
+    int rc = sources_fit(&q->from);
+
+    if (rc) {
+        return rc;
     }
     if (q->svg && q->svg[0] == '\0') {
         return args_misuse("r2_diag", "--svg needs a file, or - for the output");
@@ -117,20 +96,7 @@ static int request_fit(struct request *q)
     if (q->json && q->svg && strcmp(q->svg, "-") == 0) {
         return args_misuse("r2_diag", "--json and --svg - want the same output");
     }
-    q->seconds = q->seconds ? q->seconds : 20;
     return size_read(q);
-}
-
-static int seconds_read(struct request *q)
-{
-    char *end;
-    long n = strtol(optarg, &end, 10);
-
-    if (end == optarg || *end || n < 1 || n > 3600) {
-        return args_misuse("r2_diag", "--limit: expected 1 to 3600 seconds, not '%s'", optarg);
-    }
-    q->seconds = (int)n;
-    return 0;
 }
 
 /* 0; else the exit status, or -1: done. */
@@ -138,7 +104,7 @@ static int option_take(struct request *q, int opt, char **argv)
 {
     switch (opt) {
     case OPT_SSH:
-        q->ssh = 1;
+        q->from.ssh = 1;
         return 0;
     case OPT_NICS:
         q->by = FIGURES_NIC;
@@ -156,10 +122,10 @@ static int option_take(struct request *q, int opt, char **argv)
         q->json = 1;
         return 0;
     case OPT_DIR:
-        q->dir = optarg;
+        q->from.dir = optarg;
         return 0;
     case OPT_LIMIT:
-        return seconds_read(q);
+        return sources_limit_read(&q->from, optarg);
     case OPT_VERSION:
         printf("r2_diag %s (%s)\n", R2_VERSION, R2_GIT);
         return -1;
@@ -182,43 +148,23 @@ static int request_read(struct request *q, int argc, char **argv)
             return rc;
         }
     }
-    q->source = argv + optind;
-    q->sources = argc - optind;
+    q->from.name = argv + optind;
+    q->from.names = argc - optind;
     return request_fit(q);
 }
 
 /* --- what is read --- */
 
-/* @unread: room for all sources. Returns how many were not read; each is said. */
-static int sources_read(struct figures *f, const struct request *q, struct unread *unread)
+static void view_take(void *arg, int at, const struct r2_stat_view *v)
 {
-    struct remote *remote = q->ssh ? calloc((size_t)q->sources, sizeof(*remote)) : NULL;
-    int n = 0;
+    (void)at;
+    figures_view(arg, v);
+}
 
-    for (int i = 0; remote && i < q->sources; i++) {
-        remote[i].host = q->source[i];
-    }
-    if (remote) {
-        remote_read(f, remote, q->sources, q->dir, q->seconds);
-    }
-    for (int i = 0; i < q->sources; i++) {
-        struct unread *u = &unread[n];
-
-        *u = (struct unread){.name = q->source[i]};
-        if (remote) {
-            snprintf(u->why, sizeof(u->why), "%s", remote[i].why);
-        } else if (q->ssh) {
-            snprintf(u->why, sizeof(u->why), "out of memory");
-        } else if (read_source(f, q->source[i], u->why, sizeof(u->why)) == 0) {
-            u->why[0] = '\0';
-        }
-        if (u->why[0]) {
-            complain(u->name, u->why);
-            n++;
-        }
-    }
-    free(remote);
-    return n;
+static int json_take(void *arg, int at, const char *text)
+{
+    (void)at;
+    return figures_json(arg, text);
 }
 
 /* What was read can be one matrix: 0, else the exit status. */
@@ -285,10 +231,11 @@ static void nics_hint(const struct request *q, const struct figures *f, const st
     diag_free(&nics);
 }
 
-static int diagnose(const struct request *q, struct figures *f, struct unread *unread)
+static int diagnose(const struct request *q, struct figures *f, struct sources_unread *unread)
 {
     static struct diag d;
-    int unreads = sources_read(f, q, unread), rc;
+    const struct sources_take take = {f, view_take, json_take};
+    int unreads = sources_read(&q->from, &take, unread), rc;
 
     rc = figures_fit(f);
     if (rc) {
@@ -311,16 +258,16 @@ static int diagnose(const struct request *q, struct figures *f, struct unread *u
 
 int main(int argc, char **argv)
 {
-    struct request q = {.by = FIGURES_HOST};
+    struct request q = {.from = {.tool = "r2_diag"}, .by = FIGURES_HOST};
     struct figures f = {0};
-    struct unread *unread;
+    struct sources_unread *unread;
     int rc = request_read(&q, argc, argv);
 
     if (rc) {
         return rc < 0 ? EXIT_SUCCESS : rc;
     }
     f.wanted = q.job;
-    unread = calloc((size_t)q.sources, sizeof(*unread));
+    unread = calloc((size_t)q.from.names, sizeof(*unread));
     if (unread == NULL) {
         complain("sources", "out of memory");
         return EXIT_FAILURE;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "tools/r2_diag/figures.h"
+#include "tools/shared/sources.h"
 
 #define SENTENCE 600
 
@@ -12,11 +13,6 @@
 struct said {
     struct diag_finding f;
     unsigned sizes; /* bit per size */
-};
-
-struct unread {
-    const char *name;
-    char why[300];
 };
 
 /* What is shown. */
@@ -29,7 +25,7 @@ struct diag {
     struct said said[FIGURES_SIZES * DIAG_FINDINGS];
     int saids;
     enum diag_state state; /* over all sizes */
-    const struct unread *unread;
+    const struct sources_unread *unread;
     int unreads;
 };
 

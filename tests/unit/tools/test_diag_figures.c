@@ -11,6 +11,7 @@
 #include "tools/r2_diag/matrix.c"
 #include "tools/r2_diag/words.c"
 #include "tools/shared/json_in.c"
+#include "tools/shared/sources_json.c"
 
 #define SECOND R2_NS_PER_S
 #define NOW    (1795752000 * SECOND) /* 2026-11-27T04:00:00Z */
@@ -211,7 +212,7 @@ static const char sample[] =
 START_TEST(printed_statistics_are_taken)
 {
     f.wanted = "7";
-    ck_assert_int_eq(read_json(&f, sample), 0);
+    ck_assert_int_eq(figures_json(&f, sample), 0);
     ck_assert_int_eq(f.processes, 1);
     ck_assert_str_eq(f.job, "7");
     ck_assert_int_eq(f.stale, 1);
@@ -235,25 +236,26 @@ START_TEST(what_is_cut_short_gives_nothing)
     for (size_t n = 0; n < sizeof(sample) - 1; n++) {
         memcpy(text, sample, n);
         text[n] = '\0';
-        ck_assert_int_eq(read_json(&f, text), -1);
+        ck_assert_int_eq(figures_json(&f, text), -1);
         ck_assert_int_eq(f.processes, 0);
         ck_assert_int_eq(f.by[FIGURES_HOST].places, 0);
     }
-    ck_assert_int_eq(read_json(&f, "{\"schema\":\"r2.event/1\",\"host\":\"a\"}"), -1);
-    ck_assert_int_eq(read_json(&f, "{\"host\":\"a\"}"), -1);
+    ck_assert_int_eq(figures_json(&f, "{\"schema\":\"r2.event/1\",\"host\":\"a\"}"), -1);
+    ck_assert_int_eq(figures_json(&f, "{\"host\":\"a\"}"), -1);
 }
 END_TEST
 
 START_TEST(hostile_texts_and_numbers)
 {
     ck_assert_int_eq(
-        read_json(&f, "{\"schema\":\"r2.stat/1\",\"jobs\":[{\"processes\":[{\"peers\":[{\"host\":"
-                      "\"\\u001b[2J\\u00e4<&\",\"transfer\":{\"16K\":{\"timed\":1,\"samples\":-5,"
-                      "\"at\":\"2026-11-27T03:59:59.000Z\",\"p50_ns\":1e999,\"state\":\"x\"},"
-                      "\"64K\":{\"timed\":1,\"at\":\"soon\",\"state\":\"x\"}}},"
-                      "{\"transfer\":3}],\"connections\":[{\"paths\":[{\"bytes\":7}]},{\"id\":1,"
-                      "\"direction\":\"send\",\"paths\":[{\"nic\":\"a\",\"peer_nic\":\"b\","
-                      "\"bytes\":18446744073709551615}]}]}]}]}"),
+        figures_json(&f,
+                     "{\"schema\":\"r2.stat/1\",\"jobs\":[{\"processes\":[{\"peers\":[{\"host\":"
+                     "\"\\u001b[2J\\u00e4<&\",\"transfer\":{\"16K\":{\"timed\":1,\"samples\":-5,"
+                     "\"at\":\"2026-11-27T03:59:59.000Z\",\"p50_ns\":1e999,\"state\":\"x\"},"
+                     "\"64K\":{\"timed\":1,\"at\":\"soon\",\"state\":\"x\"}}},"
+                     "{\"transfer\":3}],\"connections\":[{\"paths\":[{\"bytes\":7}]},{\"id\":1,"
+                     "\"direction\":\"send\",\"paths\":[{\"nic\":\"a\",\"peer_nic\":\"b\","
+                     "\"bytes\":18446744073709551615}]}]}]}]}"),
         0);
     figures_sort(&f);
     for (int i = 0; i < f.by[FIGURES_HOST].places; i++) {

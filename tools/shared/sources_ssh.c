@@ -10,14 +10,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/r2_diag/read.h"
+#include "tools/shared/sources.h"
 
 #define AT_ONCE 16
 #define MOST    (64u << 20) /* bytes of an answer */
 
 /* A run of ssh. */
 struct run {
-    struct remote *to; /* NULL: free */
+    struct sources_remote *to; /* NULL: free */
+    int at;                    /* its number */
     pid_t pid;
     int out, err; /* -1: closed */
     char *text;
@@ -55,7 +56,7 @@ static void ssh_exec(const char *host, const char *dir, int seconds, const int f
     _exit(127);
 }
 
-static void run_begin(struct run *r, struct remote *to, const char *dir, int seconds)
+static void run_begin(struct run *r, const struct sources *s, struct sources_remote *to, int at)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1};
 
@@ -72,16 +73,17 @@ static void run_begin(struct run *r, struct remote *to, const char *dir, int sec
         return;
     }
     if (r->pid == 0) {
-        ssh_exec(to->host, dir, seconds, (int[]){out[1], err[1]});
+        ssh_exec(to->host, s->dir, s->seconds, (int[]){out[1], err[1]});
     }
     close(out[1]);
     close(err[1]);
     fcntl(err[0], F_SETFL, O_NONBLOCK);
     *r = (struct run){.to = to,
+                      .at = at,
                       .pid = r->pid,
                       .out = out[0],
                       .err = err[0],
-                      .end_ms = now_ms() + (int64_t)seconds * 1000};
+                      .end_ms = now_ms() + (int64_t)s->seconds * 1000};
 }
 
 /* 0; -1: it is more than an answer has, or there is no memory. */
@@ -132,7 +134,7 @@ static void err_take(struct run *r)
 
 /* What came is taken, or why nothing did is noted. @late: it is stopped, else it has ended with
  * @status. */
-static void run_end(struct figures *f, struct run *r, const char *late, int status)
+static void run_end(const struct sources_take *t, struct run *r, const char *late, int status)
 {
     char *why = r->to->why;
     size_t room = sizeof(r->to->why);
@@ -148,7 +150,7 @@ static void run_end(struct figures *f, struct run *r, const char *late, int stat
         if (r->text) {
             r->text[r->n] = '\0';
         }
-        if (r->text == NULL || read_json(f, r->text) != 0) {
+        if (r->text == NULL || t->json(t->arg, r->at, r->text) != 0) {
             snprintf(why, room, "what it answered is not what r2_stat --json prints");
         }
     }
@@ -163,7 +165,7 @@ static void run_end(struct figures *f, struct run *r, const char *late, int stat
 }
 
 /* One look at all that run. */
-static void turn(struct figures *f, struct run *run, int seconds)
+static void turn(const struct sources_take *t, struct run *run, int seconds)
 {
     struct pollfd p[2 * AT_ONCE];
     char late[64];
@@ -188,17 +190,18 @@ static void turn(struct figures *f, struct run *run, int seconds)
             err_take(r);
         }
         if (bad || now_ms() >= r->end_ms) {
-            run_end(f, r, bad ? "its answer is too long" : late, 0);
+            run_end(t, r, bad ? "its answer is too long" : late, 0);
         } else if (r->out < 0 && waitpid(r->pid, &status, WNOHANG) == r->pid) {
             if (r->err >= 0) { /* a connection that others share may keep it open */
                 err_take(r);
             }
-            run_end(f, r, NULL, status);
+            run_end(t, r, NULL, status);
         }
     }
 }
 
-void remote_read(struct figures *f, struct remote *r, int n, const char *dir, int seconds)
+void sources_ssh_read(const struct sources *s, const struct sources_take *t,
+                      struct sources_remote *r, int n)
 {
     struct run run[AT_ONCE] = {0};
     int next = 0, busy;
@@ -207,12 +210,13 @@ void remote_read(struct figures *f, struct remote *r, int n, const char *dir, in
         busy = 0;
         for (int i = 0; i < AT_ONCE; i++) {
             while (run[i].to == NULL && next < n) {
-                run_begin(&run[i], &r[next++], dir, seconds);
+                run_begin(&run[i], s, &r[next], next);
+                next++;
             }
             busy += run[i].to != NULL;
         }
         if (busy) {
-            turn(f, run, seconds);
+            turn(t, run, s->seconds);
         }
     } while (busy || next < n);
 }

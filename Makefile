@@ -41,7 +41,7 @@ CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/shared/args.c plugin/base/r2
               $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c lag.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/ib_transport/ib_rc.c $(addprefix plugin/ib_transport/ib_,way.c way_file.c way_load.c) plugin/probe/probe_qp.c
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) $(ARGS_SRC) plugin/base/r2_json.c plugin/base/r2_host_registry.c plugin/base/r2_host_registry_rows.c plugin/base/r2_rundir.c plugin/base/r2_fsize.c \
              plugin/base/r2_symbols.c plugin/ib_transport/verbs/ib_verbs.c
-STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c plugin/base/r2_json.c plugin/base/r2_hist.c plugin/telemetry/r2_band.c plugin/telemetry/r2_nic_history.c plugin/telemetry/r2_nic_file.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/base/r2_fsize.c plugin/telemetry/r2_event.c \
+STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c tools/shared/stat_nic.c plugin/base/r2_json.c plugin/base/r2_hist.c plugin/telemetry/r2_band.c plugin/telemetry/r2_nic_history.c plugin/telemetry/r2_nic_file.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/base/r2_fsize.c plugin/telemetry/r2_event.c \
              plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c plugin/probe/probe_line.c
 PLANNER_SRC := $(wildcard plugin/planner/*.c)
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c $(TOPO_SRC)

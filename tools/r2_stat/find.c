@@ -10,8 +10,6 @@
 
 #include "tools/r2_stat/stat.h"
 
-#define SAME_NS 1000000000ull /* a verdict's time and that of what it is about differ by less */
-
 int stat_dirs_find(struct stat_found *f, const char *asked)
 {
     static const char *const usual[STAT_DIRS] = {"/run/nccl-net-r2", "/dev/shm"};
@@ -153,42 +151,6 @@ bool stat_is_verdict(const char *why)
     return strncmp(why, "R2-", 3) == 0;
 }
 
-/* The verdict is about what happened at @at: the two are noted one after the other, the verdict's
- * time being the fault's. */
-static bool verdict_of(const struct r2_stat_nic *n, uint64_t at)
-{
-    return n->blamed[0] && n->blamed_at + SAME_NS >= at;
-}
-
-const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_t *since)
-{
-    *why = n->why;
-    *since = n->since;
-    if (n->state != R2_STAT_NIC_UP) {
-        *why = verdict_of(n, n->since) ? n->blamed : n->why;
-        return r2_stat_nic_state_name(n->state);
-    }
-    if (n->drained) {
-        *why = n->why; /* the administrator's words */
-        return "drained";
-    }
-    if (n->moved == 0) {
-        return "up";
-    }
-    *why = verdict_of(n, n->trouble_at) ? n->blamed : n->trouble;
-    *since = n->trouble_at;
-    return n->over ? "partly" : "avoided";
-}
-
-/* How bad it is, for people. */
-static int badness(const struct r2_stat_nic *n)
-{
-    return n->state != R2_STAT_NIC_UP ? 4 + n->state
-           : n->moved                 ? (n->theirs ? 2 : 3)
-           : n->drained               ? 1
-                                      : 0;
-}
-
 static void nic_add(struct stat_nic *to, const struct r2_stat_nic *n)
 {
     struct r2_stat_nic sum = to->n;
@@ -197,7 +159,8 @@ static void nic_add(struct stat_nic *to, const struct r2_stat_nic *n)
         to->n = *n;
         return;
     }
-    if (badness(n) > badness(&sum) || (badness(n) == badness(&sum) && n->since < sum.since)) {
+    if (stat_nic_badness(n) > stat_nic_badness(&sum) ||
+        (stat_nic_badness(n) == stat_nic_badness(&sum) && n->since < sum.since)) {
         to->n = *n; /* for its words */
     } else {
         to->n = sum;

@@ -9,6 +9,7 @@
 
 #include "plugin/telemetry/r2_event.h"
 #include "plugin/telemetry/r2_stat.h"
+#include "tools/shared/stat_nic.h"
 
 #define STAT_PROCS 512
 #define STAT_DIRS  2
@@ -52,11 +53,6 @@ struct stat_nic {
 uint32_t stat_proc_nics(const struct stat_proc *p);
 /* The NICs of @n processes from @p on; returns how many. */
 int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NICS]);
-/*
- * One word for its state: gone, fatal, down, drained; avoided: no connection uses it, though its
- * port is up; partly: some do not; up. And why, and since when (CLOCK_REALTIME, ns).
- */
-const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_t *since);
 /* Whether @why is a verdict in short: "R2-L02 fab1 cable or switch port; job continues at 3/4;
  * drain after job". */
 bool stat_is_verdict(const char *why);

@@ -45,7 +45,7 @@ STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c tools/shared/stat
              plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c plugin/probe/probe_line.c
 PLANNER_SRC := $(wildcard plugin/planner/*.c)
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c $(TOPO_SRC)
-PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/schedule/*.c) tools/shared/svg.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
+PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/schedule/*.c) tools/shared/svg.c $(SOURCES_SRC) tools/shared/stat_nic.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
 # r2_report has the runbook in it.
 REPORT_SRC := $(wildcard tools/r2_report/*.c) tools/shared/svg.c tools/shared/json_in.c $(ARGS_SRC) plugin/telemetry/r2_stat_read.c plugin/telemetry/r2_traffic_read.c plugin/base/r2_hist.c plugin/base/r2_rundir.c
 DIAG_SRC  := $(wildcard tools/r2_diag/*.c) tools/shared/svg.c $(SOURCES_SRC) $(ARGS_SRC) plugin/base/r2_json.c
@@ -164,7 +164,7 @@ check-abi: deps
 PLANNER_TESTS := $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(wildcard tests/unit/planner/test_*.c tests/unit/tools/test_plan_*.c)))
 .PHONY: check-plan
 check-plan: deps
-	+@$(BUILD) $(B)/r2_plan $(B)/bench/bench_paper $(PLANNER_TESTS)
+	+@$(BUILD) all $(B)/bench/bench_paper $(PLANNER_TESTS)
 	@sh tests/run.sh $(B) -l $(if $(DEEP),7200,600) $(PLANNER_TESTS) tests/check_planner.sh tests/e2e/plan.sh
 .PHONY: check-format
 check-format:

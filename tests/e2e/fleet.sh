@@ -174,6 +174,7 @@ samples() {
     done
     "$B/r2_plan" --nodes 4 --json >"$log/r2_plan.healthy"
     "$B/r2_plan" --nodes 8 --lost 3:n1+n4,5:n2 --rail-only --what-if 2 --json >"$log/r2_plan.lost"
+    "$B/r2_plan" --from "$log/r2.stat.lost.0" "$log/r2.stat.lost.1" --rail-only --json >"$log/r2_plan.hosts" 2>/dev/null
     "$B/r2_plan" simulate --nodes 4 --lost 1:1 --json >"$log/r2_simulate.lost"
     "$B/r2_perf" sendrecv --hosts 2 --nics 2 -b 64K -e 128K -f 2 -n 3 -I 1 --json "$log/r2_perf.spread" >/dev/null 2>&1
     "$B/r2_perf" all_reduce --algo tree --hosts 2 --nics 2 -b 64K -e 64K -n 2 --json "$log/r2_perf.planned" >/dev/null 2>&1

@@ -18,19 +18,25 @@ static void share_set(struct job *j, int node)
     j->b[node] = (double)__builtin_popcount(j->rails[node]) / j->nics;
 }
 
+void job_rails_set(struct job *j, int node, uint32_t left)
+{
+    j->rails[node] = left;
+    share_set(j, node);
+}
+
 /* --- the list of what is lost --- */
 
-struct reader {
+struct list_reader {
     struct job *j;
     const char *at;
     char *why;
     size_t room;
 };
 
-static bool refuse(const struct reader *r, const char *fmt, ...)
+static bool refuse(const struct list_reader *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-static bool refuse(const struct reader *r, const char *fmt, ...)
+static bool refuse(const struct list_reader *r, const char *fmt, ...)
 {
     va_list args;
 
@@ -41,7 +47,7 @@ static bool refuse(const struct reader *r, const char *fmt, ...)
 }
 
 /* A decimal number of at most six digits; -1: there is none. */
-static int number_take(struct reader *r)
+static int number_take(struct list_reader *r)
 {
     int value = 0, digits = 0;
 
@@ -52,7 +58,7 @@ static int number_take(struct reader *r)
     return digits > 0 ? value : -1;
 }
 
-static bool names_take(struct reader *r, int node)
+static bool names_take(struct list_reader *r, int node)
 {
     for (;;) {
         int nic;
@@ -80,7 +86,7 @@ static bool names_take(struct reader *r, int node)
     }
 }
 
-static bool count_take(struct reader *r, int node)
+static bool count_take(struct list_reader *r, int node)
 {
     int count = number_take(r);
 
@@ -101,7 +107,7 @@ static bool count_take(struct reader *r, int node)
     return true;
 }
 
-static bool node_take(struct reader *r, bool *seen)
+static bool node_take(struct list_reader *r, bool *seen)
 {
     int node = number_take(r);
 
@@ -133,7 +139,7 @@ static bool node_take(struct reader *r, bool *seen)
 bool job_lost_read(struct job *j, const char *text, char *why, size_t room)
 {
     static bool seen[PLANNER_NODES];
-    struct reader r = {.j = j, .at = text, .why = why, .room = room};
+    struct list_reader r = {.j = j, .at = text, .why = why, .room = room};
 
     memset(seen, 0, sizeof(seen));
     for (;;) {

@@ -10,6 +10,19 @@ static void order_put(struct r2_json *j, const char *key, const int *order, int 
     r2_json_close(j, ']');
 }
 
+/* The same by name, where nodes have names. */
+static void names_put(struct r2_json *j, const struct job *job, const int *order)
+{
+    if (job->hosts == NULL) {
+        return;
+    }
+    r2_json_open(j, "order_hosts", '[');
+    for (int i = 0; i < job->nodes; i++) {
+        r2_json_text(j, NULL, job->hosts->host[order[i]]->name);
+    }
+    r2_json_close(j, ']');
+}
+
 static void row_put(struct r2_json *j, const char *name, const struct planner_row *r)
 {
     r2_json_open(j, NULL, '{');
@@ -45,6 +58,55 @@ static void job_put(struct r2_json *j, const struct job *job)
     r2_json_close(j, ']');
 }
 
+static void host_put(struct r2_json *j, const struct host *host)
+{
+    r2_json_open(j, NULL, '{');
+    r2_json_text(j, "name", host->name);
+    r2_json_int(j, "processes", host->processes);
+    r2_json_int(j, "nics", host->nics);
+    r2_json_int(j, "usable", host_usable(host));
+    r2_json_open(j, "degraded_by", '[');
+    for (int i = 0; i < host->nics; i++) {
+        const struct host_nic *n = &host->nic[i];
+
+        if (!host_nic_is_usable(n)) {
+            r2_json_open(j, NULL, '{');
+            r2_json_text(j, "nic", n->name);
+            r2_json_int(j, "port", n->port);
+            r2_json_text(j, "state", host_nic_word(n));
+            r2_json_text(j, "why", n->why[0] ? n->why : NULL);
+            r2_json_close(j, '}');
+        }
+    }
+    r2_json_close(j, ']');
+    r2_json_close(j, '}');
+}
+
+/* Of hosts that were read. */
+static void hosts_put(struct r2_json *j, const struct job *job)
+{
+    static const char *const rate[] = {"assumed", "read", "said"};
+    const struct hosts *h = job->hosts;
+
+    if (h == NULL) {
+        return;
+    }
+    r2_json_text(j, "job", h->job.id[0] ? h->job.id : NULL);
+    r2_json_text(j, "rate", rate[job->rate_by]);
+    r2_json_open(j, "hosts", '[');
+    for (int i = 0; i < h->hosts; i++) {
+        host_put(j, h->host[i]);
+    }
+    r2_json_close(j, ']');
+    r2_json_open(j, "missing", '[');
+    for (int i = 0; i < h->peers; i++) {
+        if (hosts_is_missing(h, i)) {
+            r2_json_text(j, NULL, h->peer[i]);
+        }
+    }
+    r2_json_close(j, ']');
+}
+
 static void ring_put(struct r2_json *j, const struct job *job, const struct answer *a)
 {
     r2_json_open(j, "rail_ring", '{');
@@ -54,6 +116,7 @@ static void ring_put(struct r2_json *j, const struct job *job, const struct answ
     r2_json_bool(j, "proved", a->ring.is_best);
     r2_json_int(j, "limit", a->ring.limit);
     order_put(j, "order", a->order, job->nodes);
+    names_put(j, job, a->order);
     r2_json_close(j, '}');
 }
 
@@ -91,6 +154,7 @@ void json_write(FILE *f, const struct job *job, const struct answer *a)
     r2_json_int(&j, "schema", 1);
     r2_json_text(&j, "version", R2_VERSION);
     job_put(&j, job);
+    hosts_put(&j, job);
     r2_json_open(&j, "healthy", '[');
     row_put(&j, planner_choose_name(PLANNER_RING), &p->healthy[PLANNER_RING]);
     row_put(&j, planner_choose_name(PLANNER_TREE), &p->healthy[PLANNER_TREE]);
@@ -105,6 +169,7 @@ void json_write(FILE *f, const struct job *job, const struct answer *a)
     r2_json_text(&j, "fastest", planner_choose_name(p->fastest));
     r2_json_text(&j, "nccl_algo", p->use == PLANNER_RING ? "Ring" : "Tree");
     order_put(&j, "order", a->seat, job->nodes);
+    names_put(&j, job, a->seat);
     r2_json_open(&j, "paper", '{');
     r2_json_real(&j, "share", p->paper_share);
     r2_json_real(&j, "us", p->paper_us);

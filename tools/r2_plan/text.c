@@ -1,9 +1,17 @@
+#include <string.h>
+
 #include "plugin/planner/planner_level.h"
 #include "tools/r2_plan/tool.h"
 
-/* "0-2 7 3": runs of nodes that follow each other as a range. */
-static void order_write(FILE *f, const int *order, int n)
+/* "0-2 7 3": runs of nodes that follow each other as a range; hosts by their names. */
+static void order_write(FILE *f, const struct job *j, const int *order)
 {
+    int n = j->nodes;
+
+    for (int i = 0; j->hosts && i < n; i++) {
+        fprintf(f, " %s", j->hosts->host[order[i]]->name);
+    }
+    n = j->hosts ? 0 : n;
     for (int i = 0; i < n;) {
         int last = i;
 
@@ -33,9 +41,58 @@ static void size_write(FILE *f, uint64_t bytes)
     fprintf(f, "%.4g %s", value, unit[u]);
 }
 
+/* Of a host, NICs that cannot be used. */
+static void lost_write(FILE *f, const struct job *j, const struct host *host)
+{
+    const char *before = "  ";
+
+    for (int i = 0; i < host->nics; i++) {
+        const struct host_nic *n = &host->nic[i];
+
+        if (!host_nic_is_usable(n)) {
+            fprintf(f, "%s%s %s%s%s", before, n->name, host_nic_word(n), n->why[0] ? ": " : "",
+                    n->why);
+            before = "; ";
+        }
+    }
+    if (host->nics < j->nics) {
+        fprintf(f, "%sit has %d, others %d", before, host->nics, j->nics);
+    }
+}
+
+static void hosts_write(FILE *f, const struct job *j)
+{
+    const struct hosts *h = j->hosts;
+    int width = 4;
+
+    for (int i = 0; i < h->hosts; i++) {
+        int n = (int)strlen(h->host[i]->name);
+
+        width = n > width ? n : width;
+    }
+    if (h->job.id[0]) {
+        fprintf(f, "job %s: ", h->job.id);
+    }
+    fprintf(f, "%d hosts with %d NICs of %g Gb/s%s and %d GPUs, all_reduce of ", j->nodes, j->nics,
+            j->gbps, j->rate_by == RATE_ASSUMED ? " (assumed)" : "", j->gpus);
+    size_write(f, j->bytes);
+    fprintf(f, "\n\n%-*s  usable\n", width, "host");
+    for (int i = 0; i < h->hosts; i++) {
+        fprintf(f, "%-*s  %2d of %2d", width, h->host[i]->name, host_usable(h->host[i]), j->nics);
+        lost_write(f, j, h->host[i]);
+        fputc('\n', f);
+    }
+    fputc('\n', f);
+}
+
 static void job_write(FILE *f, const struct job *j)
 {
     int degraded = 0;
+
+    if (j->hosts) {
+        hosts_write(f, j);
+        return;
+    }
 
     fprintf(f, "%d nodes with %d NICs of %g Gb/s and %d GPUs, all_reduce of ", j->nodes, j->nics,
             j->gbps, j->gpus);
@@ -100,8 +157,10 @@ static void use_write(FILE *f, const struct job *j, const struct answer *a)
         fputs("\nUse: NCCL_ALGO=Tree, ranks as they are.\n", f);
         break;
     default:
-        fputs("\nUse: NCCL_ALGO=Tree, ranks of the nodes in this order:\n ", f);
-        order_write(f, a->seat, j->nodes);
+        fputs(j->hosts ? "\nUse: NCCL_ALGO=Tree, ranks of the hosts in this order:\n "
+                       : "\nUse: NCCL_ALGO=Tree, ranks of the nodes in this order:\n ",
+              f);
+        order_write(f, j, a->seat);
     }
 }
 
@@ -115,7 +174,7 @@ static void rails_write(FILE *f, const struct job *j, const struct answer *a)
             a->ring.limit);
     if (a->ring.width > a->present) {
         fputs("  ", f);
-        order_write(f, a->order, j->nodes);
+        order_write(f, j, a->order);
     }
 }
 

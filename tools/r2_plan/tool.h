@@ -9,12 +9,17 @@
 #include "plugin/planner/planner_bound.h"
 #include "plugin/planner/planner_choose.h"
 #include "plugin/planner/planner_ring.h"
+#include "tools/r2_plan/hosts.h"
 #include "tools/schedule/sim.h"
+#include "tools/shared/sources.h"
 
 #define TOOL_NICS     32
 #define TOOL_PATTERNS 50 /* as many as the paper draws */
+#define TOOL_RAILS    64 /* their numbers are below */
 
-/* What the command line says. */
+enum rate_by { RATE_ASSUMED, RATE_READ, RATE_SAID }; /* from hosts; by --rate */
+
+/* What the command line says, or hosts. */
 struct job {
     int nodes, nics, gpus;
     double gbps; /* of a NIC */
@@ -27,6 +32,8 @@ struct job {
     int patterns;   /* for what_if */
     int pieces;     /* simulate: as sched.pieces */
     enum sim_by by; /* simulate */
+    enum rate_by rate_by;
+    const struct hosts *hosts; /* node i is its host i; NULL: nodes have numbers alone */
 };
 
 /* Sets rails[] and b[] to what is there before anything is lost. */
@@ -38,6 +45,22 @@ void job_begin(struct job *j);
  * @why says what was wrong.
  */
 bool job_lost_read(struct job *j, const char *text, char *why, size_t room);
+
+/* @left: a bit for each NIC that node @node has left. */
+void job_rails_set(struct job *j, int node, uint32_t left);
+
+/*
+ * What is known of hosts: nodes, NICs, their rate, rails[] and b[]. A host with fewer NICs than
+ * another has lost the rest. False: @why says which host cannot be planned for.
+ */
+bool hosts_job(const struct hosts *h, struct job *j, char *why, size_t room);
+
+/*
+ * Reads hosts from @from, and into @j what they say. 0; else the exit status, with what was wrong
+ * said on stderr: then there is no plan, since an order that lacks a host is none. Hosts that
+ * others know and nothing was read of are said, too. Blocks as sources_read() does.
+ */
+int hosts_read(struct hosts *h, const struct sources *from, struct job *j);
 
 struct planner_facts job_facts(const struct job *j);
 

@@ -8,12 +8,19 @@
 
 #define PEER_NAME 39 /* bytes of its name that a peer is known by (struct r2_stat_peer) */
 
+/* What others wrote goes to a terminal. @least: the first character that stays. */
+static void text_clean(char *text, char least)
+{
+    for (char *c = text; *c; c++) {
+        *c = *c < least || *c > 0x7e ? '?' : *c;
+    }
+}
+
+/* Names are words: no blank is in them. */
 static void name_copy(char *out, size_t room, const char *name)
 {
     snprintf(out, room, "%s", name);
-    for (char *c = out; *c; c++) {
-        *c = (unsigned char)*c <= 0x20 || (unsigned char)*c > 0x7e ? '?' : *c;
-    }
+    text_clean(out, '!');
 }
 
 static void fault_note(struct hosts *h, enum hosts_fault fault, const char *a, const char *b)
@@ -113,22 +120,25 @@ static bool is_first(struct hosts *h, const struct host *host, int at, bool is_a
 }
 
 void hosts_begin(struct hosts *h, int at, bool is_all, const char *text, int64_t pid,
-                 const struct host_job *job)
+                 const struct host_job *of)
 {
+    struct host_job job = *of;
     char name[HOSTS_NAME];
     struct host *host;
 
     h->now = NULL;
-    if (h->fault != HOSTS_WELL || (h->wanted && strcmp(h->wanted, job->id) != 0)) {
+    if (h->fault != HOSTS_WELL || (h->wanted && strcmp(h->wanted, job.id) != 0)) {
         return;
     }
+    text_clean(job.id, '!');
+    text_clean(job.command, ' ');
     if (!h->is_begun) {
-        h->job = *job;
+        h->job = job;
         h->is_begun = true;
     }
-    if (!is_same_job(&h->job, job)) {
+    if (!is_same_job(&h->job, &job)) {
         fault_note(h, HOSTS_JOBS, h->job.id[0] ? h->job.id : h->job.command,
-                   job->id[0] ? job->id : job->command);
+                   job.id[0] ? job.id : job.command);
         return;
     }
     name_copy(name, sizeof(name), text[0] ? text : "?");
@@ -184,6 +194,7 @@ void hosts_nic(struct hosts *h, const struct host_nic *nic)
         return;
     }
     name_copy(n.name, sizeof(n.name), nic->name);
+    text_clean(n.why, ' ');
     for (int i = 0; i < host->nics; i++) {
         if (strcmp(host->nic[i].name, n.name) == 0 && host->nic[i].port == n.port) {
             nic_join(&host->nic[i], &n);

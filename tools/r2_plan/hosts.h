@@ -72,7 +72,7 @@ struct hosts {
 /* A process begins, read from source @at, of which @is_all says whether it has all processes of its
  * hosts. */
 void hosts_begin(struct hosts *h, int at, bool is_all, const char *name, int64_t pid,
-                 const struct host_job *job);
+                 const struct host_job *of);
 /* What that process has. */
 void hosts_nic(struct hosts *h, const struct host_nic *nic);
 void hosts_peer(struct hosts *h, const char *name);

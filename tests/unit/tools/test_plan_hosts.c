@@ -154,6 +154,26 @@ START_TEST(twice)
 }
 END_TEST
 
+/* No text of another user steers the terminal that it is printed to. */
+START_TEST(texts_are_printable)
+{
+    process("a\033[2J b", 1, 1);
+    snprintf(v.who.job, sizeof(v.who.job), "7\n8");
+    snprintf(v.nic[0].why, sizeof(v.nic[0].why), "port \033]0;x\a");
+    snprintf(v.nic[0].name, sizeof(v.nic[0].name), "m\xc3\xa4");
+    v.nic[0].state = R2_STAT_NIC_DOWN;
+    hosts_view(&h, 0, &v);
+    process("b", 2, 1);
+    snprintf(v.who.job, sizeof(v.who.job), "7\n8");
+    hosts_view(&h, 1, &v);
+    ck_assert_int_eq(h.fault, HOSTS_WELL);
+    ck_assert_str_eq(h.job.id, "7?8");
+    ck_assert_str_eq(h.host[0]->name, "a?[2J?b");
+    ck_assert_str_eq(h.host[0]->nic[0].name, "m??");
+    ck_assert_str_eq(h.host[0]->nic[0].why, "port ?]0;x?");
+}
+END_TEST
+
 /* Any bytes in the place of others: taken, or refused, and never out of bounds. */
 START_TEST(damaged_json_is_taken_or_refused)
 {
@@ -195,6 +215,7 @@ static void tests_add(TCase *t)
     tcase_add_test(t, rails_keep_their_numbers);
     tcase_add_test(t, hosts_are_in_the_order_of_sources);
     tcase_add_test(t, twice);
+    tcase_add_test(t, texts_are_printable);
     tcase_add_test(t, damaged_json_is_taken_or_refused);
 }
 

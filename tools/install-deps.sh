@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the build and the tests need from the distribution's packages, if anything is missing: Debian, Ubuntu and the RHEL family (RHEL, Rocky,
 # Alma, Fedora; some packages of the tests are in EPEL and CRB there). Root is used for the package manager alone.
-#   install-deps.sh build|check|lab|deb|rpm|ci [--print]     --print: says what is missing and installs nothing
+#   install-deps.sh build|check|lab|deb|rpm|aarch64|ci [--print]     --print: says what is missing and installs nothing
 set -eu
 what=${1:-check}
 wait=600 # seconds for another package manager to finish: a new machine updates itself
@@ -42,19 +42,22 @@ lintian              -                  deb
 bash-completion      -                  deb
 rpm                  rpm-build          rpm
 rpmlint              rpmlint            rpm
+gcc-aarch64-linux-gnu -                 aarch64
+libc6-dev-arm64-cross -                 aarch64
+qemu-user-static     -                  aarch64
 END
 }
 case $what in
-build | check | lab | deb | rpm | ci) ;;
+build | check | lab | deb | rpm | aarch64 | ci) ;;
 *)
-    echo "usage: install-deps.sh build|check|lab|deb|rpm|ci [--print]" >&2
+    echo "usage: install-deps.sh build|check|lab|deb|rpm|aarch64|ci [--print]" >&2
     exit 2
     ;;
 esac
 case ${2:-} in
 '' | --print) ;;
 *)
-    echo "install-deps: $2: unknown; usage: install-deps.sh build|check|lab|deb|rpm|ci [--print]" >&2
+    echo "install-deps: $2: unknown; usage: install-deps.sh build|check|lab|deb|rpm|aarch64|ci [--print]" >&2
     exit 2
     ;;
 esac
@@ -65,6 +68,7 @@ check) users="build check" ;;
 lab) users="build lab" ;;
 deb) users="build deb" ;;
 rpm) users="build rpm" ;;
+aarch64) users="build check aarch64" ;;
 ci) users="build check ci deb rpm" ;;
 esac
 if command -v dpkg-query >/dev/null 2>&1; then

@@ -139,7 +139,7 @@ START_TEST(no_newer_glibc_than_2_28)
     for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n"), versions++) {
         ck_assert_msg(atoi(line + strlen("GLIBC_2.")) <= 28, "%s", line);
     }
-    ck_assert_int_gt(versions, 3);
+    ck_assert_int_gt(versions, 1);
 }
 END_TEST
 

@@ -97,14 +97,15 @@ static void boot_fail_spread(struct boot *b, const struct boot_peer *from)
     }
 }
 
-/* @p needs no more telling. At rank 0 the last such rank lets all go on. */
+/* @p needs no more telling. At rank 0 the last such rank lets all go on. Without a
+ * failure that is when all others have ended: there is nobody to tell. */
 static void boot_peer_known(struct boot_peer *p)
 {
     struct boot *b = p->boot;
     pthread_mutex_lock(&b->lock);
     bool news = !p->knows;
     p->knows = true;
-    bool all = boot_failed(b) && boot_all_know(b);
+    bool all = boot_all_know(b);
     pthread_cond_broadcast(&b->cond);
     pthread_mutex_unlock(&b->lock);
     for (int i = 0; b->place.rank == 0 && news && all && i < BOOT_RANKS_MAX; i++) {

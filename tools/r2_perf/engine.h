@@ -38,9 +38,9 @@ struct engine_batch {
     enum engine_blocking blocking;
     int agg;          /* operations per iteration */
     uint64_t late_ns; /* this rank begins so much later than the others */
-    void (*started)(
-        void *arg,
-        uint64_t start_ns); /* called once the batch has begun, on the progress thread; or NULL */
+    void (*started)(void *arg,
+                    uint64_t t0_ns); /* called once the batch has begun, on the progress thread,
+                                        with the time zero of the trace; or NULL */
     void *started_arg;
     uint64_t start_ns, end_ns; /* out: from the barrier before the first to the end of the last */
     uint64_t excluded_ns;      /* out: part of that which does not count as time */

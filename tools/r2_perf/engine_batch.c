@@ -11,10 +11,8 @@ int engine_batch_start(struct engine_batch *b, struct boot *boot, struct trace *
 {
     uint64_t t0 = 0;
     b->excluded_ns = 0;
-    if (b->clock_start) {
-        if (boot_barrier(boot) != 0 || boot_clock_agree(boot, &t0) != 0) {
-            return -1;
-        }
+    if (b->clock_start && (boot_barrier(boot) != 0 || boot_clock_agree(boot, &t0) != 0)) {
+        return -1;
     }
     if (boot_barrier(boot) != 0) {
         return -1;

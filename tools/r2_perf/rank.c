@@ -124,14 +124,14 @@ static int rank_wire_open(struct rank *r)
     return r->engine ? 0 : rank_fail(r, PERF_INTERNAL, "no thread for progress");
 }
 
-static void rank_clock_started(void *arg, uint64_t start_ns)
+static void rank_clock_started(void *arg, uint64_t t0_ns)
 {
     struct rank *r = arg;
     if (r->faults) {
-        fault_agent_start(r->faults, start_ns);
+        fault_agent_start(r->faults, t0_ns);
     }
     if (r->stats) {
-        stats_start(r->stats, start_ns);
+        stats_start(r->stats, t0_ns);
     }
 }
 

@@ -25,9 +25,9 @@ void trace_free(struct trace *s)
     memset(s, 0, sizeof(*s));
 }
 
-void trace_clock_start(struct trace *s, uint64_t now)
+void trace_clock_start(struct trace *s, uint64_t t0)
 {
-    s->t0 = now;
+    s->t0 = t0;
     s->on = true;
 }
 

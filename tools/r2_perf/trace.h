@@ -62,8 +62,8 @@ struct trace {
 
 void trace_init(struct trace *s, int rank, uint64_t interval_ns);
 void trace_free(struct trace *s);
-/* Time zero is now, and from now on things are recorded. */
-void trace_clock_start(struct trace *s, uint64_t now);
+/* @t0 is time zero, and from now on things are recorded. */
+void trace_clock_start(struct trace *s, uint64_t t0);
 /* A timed stretch starts or ends. */
 void trace_stretch_start(struct trace *s, uint64_t now);
 void trace_stretch_stop(struct trace *s, uint64_t now);

@@ -1,9 +1,13 @@
 /* How the TCP device writes memory of the host. */
 #include <check.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "ib_transport/tcp/tcpdev_int.h"
 #include "tests/unit/suite.h"
@@ -31,6 +35,49 @@ START_TEST(all_places_and_lengths)
     }
 }
 END_TEST
+
+#ifndef __SANITIZE_THREAD__ /* whose runtime does the stores, and cannot be left from a signal */
+static sigjmp_buf fault;
+
+static void on_fault(int sig)
+{
+    siglongjmp(fault, 1);
+}
+
+static bool copy_dies(uint8_t *to, const uint8_t *from, size_t n)
+{
+    if (sigsetjmp(fault, 1)) {
+        return true;
+    }
+    tcpdev_copy_in_order(to, from, n);
+    return false;
+}
+
+/*
+ * The copy runs into a page that cannot be written, at each place of its blocks: all bytes below
+ * that page are there. What stores a later one first dies before the earlier one.
+ */
+START_TEST(nothing_is_written_before_what_is_below_it)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t from[4 * MOST];
+    uint8_t *to = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct sigaction act = {.sa_handler = on_fault, .sa_flags = SA_NODEFER};
+
+    ck_assert(to != MAP_FAILED && mprotect(to + page, page, PROT_NONE) == 0);
+    ck_assert(sigaction(SIGSEGV, &act, NULL) == 0 && sigaction(SIGBUS, &act, NULL) == 0);
+    for (size_t i = 0; i < sizeof(from); i++) {
+        from[i] = (uint8_t)(1 + i % 251);
+    }
+    for (size_t below = 0; below <= MOST; below++) {
+        memset(to, 0, page);
+        ck_assert(copy_dies(to + page - below, from, below + 2 * MOST));
+        ck_assert_mem_eq(to + page - below, from, below);
+    }
+    munmap(to, 2 * page);
+}
+END_TEST
+#endif
 
 /* --- who polls --- */
 
@@ -87,6 +134,9 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, all_places_and_lengths);
+#ifndef __SANITIZE_THREAD__
+    tcase_add_test(t, nothing_is_written_before_what_is_below_it);
+#endif
     tcase_add_loop_test(t, a_poller_sees_words_in_order, 0, 4);
 }
 

@@ -41,7 +41,9 @@ says "any plugin" "^# r2 trace $TMP/any.json\$"
 common "any plugin" "$TMP/any.json"
 holds "any plugin: the fault's text is as it was" "$TMP/any.json" '[$e[] | select(.cat == "fault") | .name] == ["echo \"a\\b\" '"'"'\"x\"'"'"' >/dev/null"]'
 holds "any plugin: both placements" "$TMP/any.json" '[$ops[].args.placement] | unique == ["in", "out"]'
-holds "any plugin: that it tells no more is said" "$TMP/any.json" '[$e[] | select(.cat == "note") | .name] | length == 2 and all(test("no statistics"))'
+# a fast machine has more operations than are told one by one, and says that, too
+holds "any plugin: that it tells no more is said" "$TMP/any.json" '[$e[] | select(.cat == "note" and (.name | test("^[0-9]+ operations, told [0-9]+ together$") | not))] as $notes |
+    ($notes | length) == 2 and ([$notes[].pid] | sort) == [1, 2] and all($notes[].name; test("no statistics"))'
 check "any plugin: the rate is the timeline's" jq -es '.[0].r2.timeline.points as $p | [.[1].traceEvents[] | select(.cat == "rate")] as $r | ($r | length) == ($p | length) + 1 and
     all(range($p | length); . as $i | ($p[$i].busbw // 0) == $r[$i].args.GBps and ($p[$i].t_s * 1e6 - $r[$i].ts | fabs) < 1)' "$TMP/any.run.json" "$TMP/any.json" >"$TMP/parsed"
 check "any plugin: as many operations as the table says" jq -es '(.[0].results[0].actual_iterations * 2) as $in_place |

@@ -91,13 +91,13 @@ START_TEST(silence_has_an_end)
     struct ibv_wc wc;
 
     begin();
+    post(0); /* the stream stands before time is short */
+    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
+    proxy.stall = 1;
     ck_assert_int_eq(v.modify_qp(rig[0].qp, &a, IBV_QP_STATE), 0);
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .qp_access_flags = RIG_ACCESS};
     ck_assert_int_eq(v.modify_qp(rig[0].qp, &a, IBV_QP_STATE), 0);
     rig_connect(0, proxy.port, 15); /* 2 * 134 ms */
-    post(0);
-    ck_assert_int_eq(rig_wait(0).status, IBV_WC_SUCCESS);
-    proxy.stall = 1;
     for (uint64_t i = 1; i < 40; i++) {
         post(i);
     }

@@ -18,7 +18,7 @@ skip() {
 }
 
 # Two small commands that a fault may be: the NIC of host $1 that has carried most and is up goes down, and is up again. A NIC that has carried nothing is
-# none. What was taken is in $tmp/taken, a line each: place, name.
+# none. The second one ends when a path is back, from which on the run is measured. What was taken is in $tmp/taken, a line each: place, name.
 commands_make() {
     cat >"$tmp/take.sh" <<END
 nic=\$("$B/softfab" status --name $fab | awk -v host="h\$1:" -v taken="\$(awk '{ printf " %s ", \$1 }' "$tmp/taken")" '
@@ -29,7 +29,13 @@ exec "$B/softfab" fault --name $fab "\${nic% *} down"
 END
     cat >"$tmp/give.sh" <<END
 nic=\$(awk 'NR == 1 { print \$1 }' "$tmp/taken")
-[ -n "\$nic" ] && exec "$B/softfab" fault --name $fab "\$nic up"
+[ -n "\$nic" ] || exit 1
+"$B/softfab" fault --name $fab "\$nic up" || exit 1
+looks=0
+until cat "$tmp"/nccl.[0-9] "$tmp"/beside.h[0-9] 2>/dev/null | grep -qE ' life ([2-9]|[1-9][0-9]+) is up'; do
+    [ \$((looks += 1)) -le 200 ] || exit 1
+    sleep 0.1
+done
 END
     # a rank: a host of the fabric and of NCCL
     cat >"$tmp/rank.sh" <<END
@@ -102,7 +108,7 @@ with_faults() {
     healthy) run_in_fabric "$case_of" "$@" ;;
     one) run_in_fabric "$case_of" "$@" --fault "0.5:sh $tmp/take.sh 0" --fault_after 1 ;;
     two) run_in_fabric "$case_of" "$@" --fault "0.5:sh $tmp/take.sh 0" --fault "1:sh $tmp/take.sh 1" --fault_after 1 ;;
-    back) run_in_fabric "$case_of" "$@" --fault "0.5:sh $tmp/take.sh 0" --fault "1:sh $tmp/give.sh" --fault_after 2 ;;
+    back) run_in_fabric "$case_of" "$@" --fault "0.5:sh $tmp/take.sh 0" --fault "1:sh $tmp/give.sh" --fault_after 1 ;;
     esac
 }
 # coll_run OP CASE ARGUMENT...

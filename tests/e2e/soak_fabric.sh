@@ -6,7 +6,7 @@ B=${1:-build}
 only=${2:-}
 passed=0 failed=0
 # class and seed
-for one in calm:0 noise:1 slow:3 port:4 silent:5 stuck:6 device:7 mix:8 back:23 all:10 dead:11 kill:12 kill:26; do
+for one in calm:0 noise:1 slow:3 port:4 silent:5 stuck:6 device:7 mix:8 back:23 all:10 dead:11 kill:12 kill:26 resort:0; do
     class=${one%%:*}
     case $class in *"$only"*) ;; *) continue ;; esac
     out=$("$B/r2_soak" --class "$class" --seed "${one##*:}" 2>&1)

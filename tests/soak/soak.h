@@ -121,6 +121,7 @@ struct soak_plan {
     int procs, hosts, nics, comms, laps, conns;
     int crossrail, safe_rail, nap_us, flush;
     int spines;    /* ways between two NICs of a rail; 0: one */
+    int resort;    /* goes on over TCP where no RDMA path is left (docs/last-resort.md) */
     int reorder;   /* adaptive routing: plain writes of a queue pair overtake each other */
     uint64_t rate; /* bytes per second, 0: none */
     int give_up_ms;
@@ -144,6 +145,7 @@ struct soak_class {
     const char *name, *what;
     void (*draw)(struct soak_plan *p, struct fab_rng *r);
     int switches; /* some of its schedules must show one */
+    int resorts;  /* half of its schedules must go over TCP, and NICs return in some */
 };
 extern const struct soak_class soak_classes[];
 extern const int soak_class_count;
@@ -183,9 +185,10 @@ void soak_kill_draw(struct soak_plan *p, struct fab_rng *r);
 struct soak_rank_board {
     _Atomic uint32_t switches, false_switches, wrong /* verdicts */, retransmits, returns, soft,
         unproven;
-    _Atomic uint32_t named; /* a WARN has named the process that was killed */
-    _Atomic uint64_t stall; /* longest, of a sending end, ns */
-    _Atomic uint64_t ended; /* latest error that was due, ns after its cause */
+    _Atomic uint32_t resorts; /* goes over TCP: no RDMA path is left to some of its connections */
+    _Atomic uint32_t named;   /* a WARN has named the process that was killed */
+    _Atomic uint64_t stall;   /* longest, of a sending end, ns */
+    _Atomic uint64_t ended;   /* latest error that was due, ns after its cause */
     _Atomic uint64_t bytes;
     _Atomic int64_t heap_growth;
     _Atomic uint32_t errors; /* connections that ended with an error that was due */
@@ -325,6 +328,7 @@ struct soak_stats {
     uint64_t runs, failed, messages, bytes, conns;
     uint64_t faults[SOAK_KINDS];
     uint64_t switches, false_switches, wrong, retransmits, returns, soft, unproven, errors;
+    uint64_t resorts;
     uint64_t stall, ended, ms, longest_ms;
     int64_t heap_growth;
 };

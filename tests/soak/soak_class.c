@@ -134,6 +134,29 @@ static void draw_ways(struct soak_plan *p, struct fab_rng *r)
     }
 }
 
+/*
+ * All NICs of a host: for ever, or until one is back. An error is right in neither case. They go
+ * early and together, and come back behind the silence after which TCP is taken: else the traffic
+ * ends before.
+ */
+static void draw_resort(struct soak_plan *p, struct fab_rng *r)
+{
+    p->resort = 1;
+    if (soak_pct(r, 50)) {
+        soak_all_draw(p, r, LINK | SOAK_BIT(SOAK_BLACKHOLE) | SOAK_BIT(SOAK_BLACKHOLE_TX), 1);
+    } else {
+        soak_all_draw(p, r, BROKEN & ~SOAK_BIT(SOAK_ACK_LOST), 0);
+    }
+    p->fault[0].done = (uint32_t)soak_pick(r, 1, p->total / 4);
+    for (int i = 1; i < p->nfaults; i++) {
+        struct soak_fault *f = &p->fault[i];
+        f->delay = f->kind == SOAK_MEND ? f->delay + 600 * SOAK_MS : f->delay / 20;
+    }
+    if (soak_pct(r, 30)) {
+        soak_stops_draw(p, r, 1, 100);
+    }
+}
+
 const struct soak_class soak_classes[] = {
     {"calm", "no fault: pauses, groups, late set-ups", draw_calm, 0},
     {"noise", "loss, corruption, duplicates, delay, low rates: no path may go down", draw_noise, 0},
@@ -161,5 +184,7 @@ const struct soak_class soak_classes[] = {
      draw_crowd, 0},
     {"ways", "one of eight ways between two NICs is silent, loses packets or is down", draw_ways,
      1},
+    {"resort", "all NICs of a host, for ever or until one is back: over TCP, without an error",
+     draw_resort, 1, 1},
 };
 const int soak_class_count = sizeof(soak_classes) / sizeof(soak_classes[0]);

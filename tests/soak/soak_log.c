@@ -154,6 +154,8 @@ static void line_count(const char *text)
         atomic_fetch_add(&b->retransmits, n);
     } else if (strstr(text, " is up: its NIC pair is back")) {
         atomic_fetch_add(&b->returns, 1);
+    } else if (strstr(text, "last resort: no RDMA path is left to ")) {
+        atomic_fetch_add(&b->resorts, 1);
     } else if (strstr(text, " -> FENCED: soft")) {
         atomic_fetch_add(&b->soft, 1);
     } else if (strstr(text, "neither end could fence")) {

@@ -114,6 +114,7 @@ static void stats_add(struct soak_stats *to, const struct soak_stats *s)
     to->soft += s->soft;
     to->unproven += s->unproven;
     to->errors += s->errors;
+    to->resorts += s->resorts;
     to->ms += s->ms;
     to->stall = s->stall > to->stall ? s->stall : to->stall;
     to->ended = s->ended > to->ended ? s->ended : to->ended;
@@ -159,11 +160,12 @@ static void table_print(const struct soak_stats *st, const struct soak_stats *al
         }
     }
     printf(
-        "\nwrong verdicts: %llu; holds ended by T_dead: %llu; heap after the last of many laps in one process: %+lld bytes at most; %.1f "
+        "\nwrong verdicts: %llu; holds ended by T_dead: %llu; over TCP %llu times; heap after the last of many laps in one process: %+lld bytes at most; %.1f "
         "s, the longest "
         "schedule %.1f s\n",
         (unsigned long long)all->wrong, (unsigned long long)all->unproven,
-        (long long)all->heap_growth, (double)all->ms / 1e3, (double)all->longest_ms / 1e3);
+        (unsigned long long)all->resorts, (long long)all->heap_growth, (double)all->ms / 1e3,
+        (double)all->longest_ms / 1e3);
 }
 
 /* Faults that never had an effect have shown nothing. */
@@ -176,6 +178,16 @@ static uint64_t effects_missing(const struct soak_stats *st, const struct soak_s
             continue;
         }
         printf("FAILED class %s: no path has gone down\n", soak_classes[c].name);
+        missing++;
+    }
+    for (int c = 0; c < soak_class_count; c++) {
+        if (!soak_classes[c].resorts || st[c].runs < EFFECT_RUNS ||
+            (st[c].resorts >= st[c].runs / 2 && st[c].returns)) {
+            continue;
+        }
+        printf("FAILED class %s: over TCP %llu times, %llu returns in %llu schedules\n",
+               soak_classes[c].name, (unsigned long long)st[c].resorts,
+               (unsigned long long)st[c].returns, (unsigned long long)st[c].runs);
         missing++;
     }
     if (all->runs >= WIDE_RUNS && (all->retransmits == 0 || all->returns == 0)) {

@@ -139,6 +139,9 @@ static void options_draw(struct soak_plan *p, struct fab_rng *r, int slow)
     if (soak_pct(r, 15)) {
         env_add(p, "NCCL_R2_BALANCE=off");
     }
+    if (p->resort) {
+        env_add(p, "NCCL_R2_LAST_RESORT=auto");
+    }
     if (p->flush) {
         env_add(p, "NCCL_R2_FLUSH=always");
     }
@@ -173,7 +176,7 @@ void soak_plan_draw(struct soak_plan *p, int cls, uint64_t seed)
     p->cls = cls;
     p->seed = seed;
     base_draw(p, &r);
-    lasting = strcmp(name, "back") == 0 || strcmp(name, "all") == 0;
+    lasting = strcmp(name, "back") == 0 || strcmp(name, "all") == 0 || strcmp(name, "resort") == 0;
     if (slow) {
         p->rate = soak_pick(&r, 3, 8) * 1000000;
     }

@@ -369,6 +369,7 @@ static void count(const struct run *r, struct soak_stats *st)
         st->soft += atomic_load(&k->soft);
         st->unproven += atomic_load(&k->unproven);
         st->errors += atomic_load(&k->errors);
+        st->resorts += atomic_load(&k->resorts);
         st->stall = atomic_load(&k->stall) > st->stall ? atomic_load(&k->stall) : st->stall;
         st->ended = atomic_load(&k->ended) > st->ended ? atomic_load(&k->ended) : st->ended;
         st->heap_growth = atomic_load(&k->heap_growth) > st->heap_growth

@@ -91,7 +91,8 @@ struct r2_net_props {
     int16_t rail, plane; /* as the user numbers them in NCCL_IB_HCA; -1 */
 };
 
-/* How many NICs NCCL may use; @dev in the calls below is less than that, else R2_ERR_ARG. */
+/* How many NICs NCCL may use; @dev in the calls below is less than that, else R2_ERR_ARG. One of
+ * last resort is none of them, but on a host that has no other and whose user has named it. */
 int r2_net_devices(struct r2_inst *inst);
 /* Strings are the instance's and stay. */
 enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *out);

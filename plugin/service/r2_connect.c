@@ -40,7 +40,9 @@ static uint32_t handle_check(const struct r2_handle *h)
 
 int r2_net_devices(struct r2_inst *inst)
 {
-    return inst->nics.count - inst->nics.last_count;
+    int rdma = inst->nics.count - inst->nics.last_count;
+
+    return rdma == 0 && strcmp(inst->cfg.last_resort, "auto") != 0 ? inst->nics.last_count : rdma;
 }
 
 static int16_t user_number(int n)

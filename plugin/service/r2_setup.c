@@ -267,6 +267,10 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
     c->conn.npaths = m->npaths;
     c->conn.rq_depth = m->rq_depth;
     make_label(c, m->host);
+    if (c->conn.npaths == 0) {
+        r2_setup_fail(c, "a host has no RDMA NIC, and NCCL_R2_LAST_RESORT reaches not both");
+        return;
+    }
     check_digest(c, m->digest);
     r2_setup_check_qps(c, (int)c->inst->cfg.ib_qps);
     if (make_halves(c) != 0) {
@@ -374,7 +378,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     c->conn.traffic_class = m->traffic_class;
     c->conn.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, r2_setup_nics(inst, dev, nics),
                                     dev, inst->cfg.backup_scope == R2_BACKUP_ANY, s_nic, r_nic);
-    if (!inst->cfg.failover) {
+    if (!inst->cfg.failover && c->conn.npaths > 1) {
         c->conn.npaths = 1;
     }
     qps = m->qps > inst->cfg.ib_qps ? m->qps : (int)inst->cfg.ib_qps;
@@ -387,8 +391,12 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     inst->probing.connections++;
     make_label(c, m->host);
     check_digest(c, m->digest);
-    r2_setup_check_qps(c, qps);
     setup_move(c, R2_SETUP_R_BUILD);
+    if (c->conn.npaths == 0) {
+        r2_setup_fail(c, "a host has no RDMA NIC, and no path of last resort leads to the other");
+        return;
+    }
+    r2_setup_check_qps(c, qps);
     if (make_halves(c) != 0) {
         r2_setup_fail(c, "out of memory");
         return;

@@ -100,12 +100,16 @@ static int all_but_last(const struct fo_nic *s_nic, int s_n, int s_dev, const st
     return n;
 }
 
+/* Where one end of the connection is on a NIC of last resort, its host has no others. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
                    int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
                    uint8_t r_out[IB_MAX_PATHS])
 {
-    int n = all_but_last(s_nic, s_n, s_dev, r_nic, r_n, r_dev, any_rail, s_out, r_out);
+    int n = 0;
 
+    if (!is_last(&s_nic[s_dev]) && !is_last(&r_nic[r_dev])) {
+        n = all_but_last(s_nic, s_n, s_dev, r_nic, r_n, r_dev, any_rail, s_out, r_out);
+    }
     return add_last(s_nic, s_n, r_nic, r_n, s_out, r_out, n);
 }
 

@@ -100,6 +100,45 @@ if wanted "IPv6"; then
         echo "skipped: IPv6 link-local: no network namespace, or no IPv6 in it (wants root)"
     fi
 fi
+# Host 1 has no NIC from the beginning. Who has named interfaces goes over TCP, on hosts with NICs, too; nobody else does.
+# without_nics NAME OPTIONS0 OPTIONS1: NCCL_R2_LAST_RESORT of each host; $status
+without_nics() {
+    fab=last$$
+    trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
+    "$B/softfab" up --name $fab --hosts 2 --nics 2 --rate 50MB/s >/dev/null || exit 1
+    for nic in 0 1; do "$B/softfab" fault --name $fab "h1:n$nic remove" || exit 1; done
+    cat >"$log/exec" <<END
+#!/bin/sh
+case " \$* " in *' --host 0 '*) own=$2 ;; *) own=$3 ;; esac
+NCCL_R2_LAST_RESORT=\$own exec "$B/softfab" "\$@"
+END
+    chmod +x "$log/exec"
+    perf all_reduce -b 512K -e 512K --buffsize 256K --fabric $fab --softfab "$log/exec" --duration 1s \
+        --fault-cmd "500ms:for h in 0 1; do $B/softfab exec --name $fab --host \$h -- $B/r2_stat --prom; $B/softfab exec --name $fab --host \$h -- $B/r2_stat; done >$log/stat 2>&1"
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+}
+if wanted "no NIC at the start"; then
+    without_nics "no NIC at the start" auto lo
+    if was_right "no NIC at the start"; then
+        if [ "$(grep -c 'R2: tcp0$' "$log/out")" != 1 ] || ! has 'R2: fab0 fab1$'; then
+            bad "no NIC at the start" "NCCL sees other NICs than tcp0 at one host, fab0 and fab1 at the other: $(grep 'R2: ' "$log/out")"
+        elif [ "$(grep -c "$ON" "$log/out")" != 2 ]; then
+            bad "no NIC at the start" "not both hosts say that the job goes over TCP"
+        elif grep -qi 'nan' "$log/stat"; then
+            bad "no NIC at the start" "r2_stat: $(grep -i 'nan' "$log/stat")"
+        else
+            ok "no NIC at the start"
+        fi
+    fi
+    without_nics "no NIC at the start" auto auto
+    if [ "$rc" != 0 ] && has 'no RDMA device that this process may use'; then ok "no NIC at the start: not named"; else bad "no NIC at the start: not named" "rc $rc"; fi
+    without_nics "no NIC at the start" off lo
+    if [ "$rc" != 0 ] && has 'a host has no RDMA NIC, and no path of last resort leads to the other'; then
+        ok "no NIC at the start: off at the other end"
+    else
+        bad "no NIC at the start: off at the other end" "rc $rc: $(tail -3 "$log/out")"
+    fi
+fi
 # While an RDMA path is left, nothing but probes goes over TCP; NCCL is not shown its device.
 if wanted "a NIC is left"; then
     fab=last$$

@@ -174,17 +174,25 @@ static void job_begin(struct ib_mr_cache *cache, struct ib_mr_entry *e, int nic,
     ib_mr_work_submit(&cache->work, nic, &e->job[nic].job);
 }
 
-/* Lock held. On how many NICs of @mask it is registered; not counting one of last resort, which
- * takes what RDMA refuses: then the job ends with a reason, as without it. */
+/* Lock held. On how many NICs of @mask it is registered; not counting one of last resort beside
+ * others, which takes what RDMA refuses: then the job ends with a reason, as without it. */
 static int have(const struct ib_mr_cache *cache, struct ib_mr_entry *e, uint64_t mask)
 {
-    int n = 0;
+    int rdma = 0, last = 0;
+    bool alone = true;
 
     for (int i = 0; i < cache->nics->count; i++) {
-        n += (mask >> i & 1) && !cache->nics->nic[i].last &&
-             atomic_load_explicit(&e->mr.mr[i], memory_order_relaxed) != NULL;
+        int there =
+            (mask >> i & 1) && atomic_load_explicit(&e->mr.mr[i], memory_order_relaxed) != NULL;
+
+        if (cache->nics->nic[i].last) {
+            last += there;
+        } else {
+            rdma += there;
+            alone = alone && !(mask >> i & 1);
+        }
     }
-    return n;
+    return alone ? last : rdma;
 }
 
 /* Lock held. One line for each time that a driver is left alone with its call. */

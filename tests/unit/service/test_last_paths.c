@@ -81,6 +81,22 @@ START_TEST(families_do_not_mix)
 }
 END_TEST
 
+/* A host without an RDMA NIC. i: the sender's, the receiver's; the other has none like it; one of
+ * the other family */
+START_TEST(a_host_has_no_other)
+{
+    struct fo_nic s[IB_MAX_NICS], r[IB_MAX_NICS];
+    int s_n = host(s, _i == 1 ? 3 : 0, 1), r_n = host(r, _i == 1 ? 0 : 3, _i != 2);
+    int s_dev = _i == 1 ? 1 : 0, r_dev = _i == 1 ? 0 : 1;
+
+    r[3].rail = _i == 3 ? IB_LAST_RAIL_IP6 : r[3].rail;
+    for (int any = 0; any < 2; any++) {
+        ck_assert_int_eq(r2_setup_paths(s, s_n, s_dev, r, r_n, r_dev, any, s_out, r_out), _i < 2);
+        ck_assert(_i >= 2 || (s_out[0] == s_n - 1 && r_out[0] == r_n - 1));
+    }
+}
+END_TEST
+
 /* up, drained, last: what new work takes */
 START_TEST(it_carries_where_it_is_alone)
 {
@@ -120,6 +136,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, both_need_one, 0, 3);
     tcase_add_test(t, it_crosses_no_rail);
     tcase_add_test(t, families_do_not_mix);
+    tcase_add_loop_test(t, a_host_has_no_other, 0, 4);
     tcase_add_loop_test(t, its_gid_is_shown_without_the_secret, 0, 2);
     tcase_add_loop_test(t, it_carries_where_it_is_alone, 0, 6);
 }

@@ -183,6 +183,28 @@ START_TEST(last_resort_copies_memory_of_a_gpu)
 }
 END_TEST
 
+/* What RDMA refuses is refused, whatever the last resort takes; where a connection has that NIC
+ * alone, it is enough. */
+START_TEST(last_resort_is_enough_where_it_is_alone)
+{
+    struct ib_mr *h;
+
+    begin();
+    nics.nic[2].last = true;
+    fake_dev[0].reg_errno = fake_dev[1].reg_errno = ENOMEM;
+    ck_assert_ptr_null(host(0, PAGE, ALL));
+    ck_assert_int_eq(errno, ENOMEM);
+    h = host(PAGE, PAGE, 1 << 2);
+    ck_assert_ptr_nonnull(h);
+    ck_assert_uint_ne(ib_mr_lkey(h, 2), 0);
+    ib_mr_put(cache, h);
+    fake_dev[2].reg_errno = EPERM;
+    ck_assert_ptr_null(host(2 * PAGE, PAGE, 1 << 2));
+    ck_assert_int_eq(errno, EPERM);
+    end();
+}
+END_TEST
+
 /* It cannot, as without a driver: nobody expected it to. */
 START_TEST(last_resort_without_copies)
 {
@@ -529,6 +551,7 @@ int main(void)
     tcase_add_test(t, parts_are_covered);
     tcase_add_test(t, what_is_released_may_be_other_memory);
     tcase_add_test(t, last_resort_copies_memory_of_a_gpu);
+    tcase_add_test(t, last_resort_is_enough_where_it_is_alone);
     tcase_add_test(t, last_resort_without_copies);
     tcase_add_test(t, type_is_part_of_the_key);
     tcase_add_test(t, nics_are_added_later);

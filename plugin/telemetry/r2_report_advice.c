@@ -97,7 +97,7 @@ void r2_report_advise_last(struct r2_report *r, uint64_t now)
     char text[160];
 
     if (conns == 0) {
-        if (a->holds) {
+        if (a->holds && all > 0) { /* the end of the last connection is no return */
             R2_INFO("last resort: no connection goes over %s any more", nic->name);
         }
         a->holds = 0;

@@ -45,6 +45,8 @@ for fault in down blackhole fatal; do
     # shellcheck disable=SC2086
     perf $RUN --fault "300ms:h1:* $fault"
     went "all NICs of a host: $fault"
+    # the end of the job is no return
+    if has "$BACK"; then bad "all NICs of a host: $fault" "it says that nothing goes over TCP any more"; else ok "all NICs of a host: $fault: to the end"; fi
 done
 if wanted "one NIC, which comes back"; then
     perf all_reduce -b 512K -e 512K --buffsize 256K --hosts 2 --nics 1 --rate 50MB/s --duration 1s --fault '300ms:h0:n0 down' --fault '2s:h0:n0 up' --after 4s

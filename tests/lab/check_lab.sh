@@ -19,6 +19,7 @@ cases_healthy
 cases_faults 3
 cases_faults 7
 cases_channel
+cases_last_resort
 cases_three_hosts
 cases_blame
 cases_blame_process

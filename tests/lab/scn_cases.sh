@@ -180,6 +180,26 @@ cases_three_hosts() {
     done
 }
 
+# resort LABEL FAULTS: no NIC of h1 is left, and the job goes on over TCP on the management network. RC never ends a silent path here (retry 7). However slow the
+# VMs are, it goes on until both hosts have said what they have to; and after 3 s the NICs' probes are connected, mostly.
+resort() {
+    wanted "last resort: $1" || return
+    # shellcheck disable=SC2086
+    perf 2 7 "$2; end" all_reduce $BASE --duration 3s --after 1s
+    resorted "last resort: $1"
+}
+cases_last_resort() {
+    keep=$extra
+    extra="$extra NCCL_R2_LAST_RESORT=auto NCCL_R2_T_RETURN=500"
+    resort "all cables of h1 silent" "3s:cut h1:all both; tcp"
+    resort "all links of h1 down" "3s:each h1 linkdown; tcp"
+    resort "all interfaces of h1 down" "3s:each h1 ifdown; tcp"
+    resort "all cables silent, then on" "3s:cut h1:all both; tcp; +1s:heal h1:all; rdma"
+    # what goes over TCP and the out-of-band channel: out for 1 s, and the streams of both have to be opened again
+    resort "then its network fails, too" "3s:cut h1:all both; tcp; +0s:oobcut h1; +0s:reset h1; +1s:oobheal h1"
+    extra=$keep
+}
+
 # blame LABEL FAULTS PATTERN: on three hosts, who is said to have failed, and as what: code, host, NIC. One place for each kind. Of processes below: r2_perf ends by itself when a rank is killed, and a rank that
 # is stopped is mostly caught while the others wait for it outside the plugin.
 blame() {

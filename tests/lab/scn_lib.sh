@@ -82,20 +82,44 @@ kept_by_kernel() {
         ! grep '^lab: process ' "$1" | grep -v ': state Z in ' | grep -qv ': state D in __rxe_cleanup, .* rxe_destroy_qp <'
 }
 
-# one_fault FAULT...: made from outside; "kill HOST PROGRAM", "stand HOST K", after which NIC K sends a packet in 42 s and holds the others, and "rehearse HOST
-# NIC SECONDS", which is r2_ctl's, are ours, the others the lab's
+# one_fault FAULT...: made from outside; "kill HOST PROGRAM", "stand HOST K", after which NIC K sends a packet in 42 s and holds the others, "each HOST VERB", which
+# is VERB on all NICs of HOST at once, "reset HOST", and "rehearse HOST NIC SECONDS", which is r2_ctl's, are ours, the others the lab's
 one_fault() {
     if [ "$1" = kill ]; then
         lab exec "$2" -t 10 -- pkill -KILL "$3" && echo "killed $3 on $2"
     elif [ "$1" = stand ]; then
         lab exec "$2" -t 10 -u -- tc qdisc replace dev "r2d$3" root tbf rate 800bit burst 9000 limit 1000000 && echo "NIC $3 of $2 stands"
+    elif [ "$1" = each ]; then
+        each "$2" "$3"
+    elif [ "$1" = reset ]; then
+        reset_streams "$2"
     elif [ "$1" = rehearse ]; then
         lab exec "$2" -t 10 -- "$B/r2_ctl" rehearse "$3" --for "$4" && echo "rehearsal of $3 on $2"
     else
         lab fault "$@"
     fi
 }
-# inject TRIGGER FAULTS: when rank 0 says so the first one, as fast as that goes; those behind it so long after it as they say
+# each HOST VERB
+each() {
+    made=
+    for k in 0 1 2 3; do
+        lab fault "$2" "$1:n$k" &
+        made="$made $!"
+    done
+    for p in $made; do
+        wait "$p" || return 1
+    done
+}
+# reset_streams HOST: what its processes have open to h0 on the management network ends, as by an administrator's hand, but for r2_perf's own connection: the
+# out-of-band channel, and what the last resort goes over. Fails where that is not two of them at least.
+reset_streams() {
+    lab exec "$1" -t 20 -u -- sh -c "for m in inet_diag tcp_diag; do busybox insmod $B/lab/kernel/modules/\$m.ko 2>/dev/null; done
+        ss -HtnK state established 'dst 10.9.0.1 and dport != :$((20000 + runs))'" >"$run.ended"
+    echo "$1: $(grep -c . "$run.ended") streams were reset"
+    [ "$(grep -c . "$run.ended")" -ge 2 ]
+}
+# inject TRIGGER FAULTS: when rank 0 says so the first one, as fast as that goes; those behind it so long after it as they say. "tcp" waits until both ranks have
+# said that they go over TCP, "rdma" that they do no more; "end" is the second trigger of a run that does not end before (perf)
 inject() {
     rest=$2
     while [ -n "$rest" ]; do
@@ -108,7 +132,10 @@ inject() {
             sleep "$(echo "${one%%:*}" | sed 's/^+//; s/s$//')"
             one_fault ${one#*:} || return 1
             ;;
-        *:kill* | *:stand* | *:rehearse*) lab wait-trigger h0 "$1" -t $LIMIT && one_fault ${one#*:} || return 1 ;;
+        tcp) says 60 0 "$ON" "$run.r0" && says 60 0 "$ON" "$run.r1" || return 1 ;;
+        rdma) says 60 0 "$BACK" "$run.r0" && says 60 0 "$BACK" "$run.r1" || return 1 ;;
+        end) lab wait-trigger h0 "e$runs" -t $LIMIT || return 1 ;;
+        *:kill* | *:stand* | *:each* | *:rehearse*) lab wait-trigger h0 "$1" -t $LIMIT && one_fault ${one#*:} || return 1 ;;
         *) lab on-trigger h0 "$1" -t $LIMIT ${one#*:} || return 1 ;;
         esac
     done
@@ -140,6 +167,7 @@ perf() {
         inject f$runs "$faults" >"$run.f" 2>&1 &
         watcher=$!
         set -- "$@" --fault-cmd "${faults%%:*}:lab-trigger -t 60 f$runs"
+        case $faults in *'; end') set -- "$@" --fault-cmd "${faults%%:*}:lab-trigger -t 60 e$runs" ;; esac
     fi
     ranks "$n" "$retries" "$B/r2_perf" "$@" --placement out -w 1 -T 45s --stats
     if [ -n "$watcher" ]; then
@@ -275,7 +303,7 @@ downs() {
     cat "$run".r? | grep -c ' UP -> DOWN: '
 }
 figure() {
-    sed -n "s/^# r2 $1: \([0-9.]* ms\).*/\1/p" "$run.r0" | tail -1
+    sed -n "s/^# r2 $1: \([0-9.]* ms\).*/\1/p" "$run.r0" | sort -n | tail -1
 }
 # Rails whose NIC has stood still on a host of the run without being told to: a virtio transmit queue that hangs, as the kernel's own watchdog says (README.md).
 # A VM where that happened is booted again with the next reset, so what it says is of this run.
@@ -305,5 +333,26 @@ right() {
         stall=$(figure 'stall after fault [0-9]*')
         calm=$(figure 'longest stall before any fault')
         ok "$1${stall:+: stall $stall}${calm:+, before any fault $calm}, $d incarnations down, $(grep -o 'checked [0-9]* operations' "$run.r0")$kept"
+    fi
+}
+# resorted LABEL: as right; both ranks have said that no RDMA path is left and that they go over TCP, on the management network, no connection ended, and
+# nothing stood for longer than a guard against hangs. Beside the stall, how long those stood whose last path TCP took over, where they had work.
+ON='last resort: no RDMA path is left' BACK='last resort: no connection goes over tcp0 any more'
+resorted() {
+    stall=$(figure 'stall after fault [0-9]*')
+    stall=${stall%%.*}
+    took=$(cat "$run".r? | sed -n 's/.* connections\{0,1\} to tcp0, stall \([0-9]*\) us, .*/\1/p' | sort -n | awk '{us = $1} END {if (us) printf "over TCP after %.0f ms", us / 1000}')
+    if echo "$rcs" | grep -q '[^0 ]'; then
+        bad "$1" "exit codes $rcs"
+    elif [ "$(grep -l "$ON" "$run".r? | wc -l)" != 2 ]; then
+        bad "$1" "not both hosts say that they go over TCP"
+    elif [ "$(grep -l 'last resort: .* goes on over TCP, interface mgmt, IPv4$' "$run".r? | wc -l)" != 2 ]; then
+        bad "$1" "TCP does not go over the management network"
+    elif [ "$(grep -l 'summary: .* gave up 0,' "$run".r? | wc -l)" != 2 ]; then
+        bad "$1" "a connection was given up"
+    elif [ "${stall:-0}" -gt 30000 ]; then
+        bad "$1" "a stall of $stall ms"
+    else
+        right "$1${took:+: $took}" 32 9999
     fi
 }

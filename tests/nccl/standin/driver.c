@@ -278,6 +278,32 @@ CUresult cuMemcpyDtoHAsync(void *dst, CUdeviceptr src, size_t len, CUstream s)
     return CUDA_SUCCESS;
 }
 
+/* The address of a side of a copy of rows; 0: it is none (an array). */
+static CUdeviceptr rows_begin(CUmemorytype type, const void *host, CUdeviceptr device, size_t x,
+                              size_t y, size_t pitch)
+{
+    CUdeviceptr at = type == CU_MEMORYTYPE_HOST ? (CUdeviceptr)host : device;
+
+    return type == CU_MEMORYTYPE_ARRAY || at == 0 ? 0 : at + y * pitch + x;
+}
+
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *c, CUstream s)
+{
+    CUdeviceptr dst = rows_begin(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
+                                 c->dstY, c->dstPitch);
+    CUdeviceptr src = rows_begin(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
+                                 c->srcY, c->srcPitch);
+
+    if (dst == 0 || src == 0 || c->dstPitch < c->WidthInBytes || c->srcPitch < c->WidthInBytes) {
+        gpu_log("a copy of rows between arrays, from or to nowhere, or of rows that overlap");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    gpu_copy_rows(&(struct gpu_rows){(void *)dst, (const void *)src, c->dstPitch, c->srcPitch,
+                                     c->WidthInBytes, c->Height},
+                  gpu_stream_of(s));
+    return CUDA_SUCCESS;
+}
+
 /* ---- streams, events, kernels ---- */
 
 CUresult cuStreamCreate(CUstream *s, unsigned flags)

@@ -68,6 +68,15 @@ double gpu_event_time(struct gpu_event *e); /* seconds */
 void gpu_copy(void *dst, const void *src, size_t len, struct gpu_stream *s);
 void gpu_set(void *dst, int value, size_t len, struct gpu_stream *s);
 
+/* @rows pieces of @width bytes, @dst_pitch and @src_pitch apart: the last one first, since CUDA
+ * promises no order; some of the copies when the call has returned. */
+struct gpu_rows {
+    void *dst;
+    const void *src;
+    size_t dst_pitch, src_pitch, width, rows;
+};
+void gpu_copy_rows(const struct gpu_rows *r, struct gpu_stream *s);
+
 /*
  * Who runs kernels. NCCL's are in the library of a release, which is loaded behind this one, and
  * add themselves; a program's own have a host implementation here (kernels of nccl-tests).

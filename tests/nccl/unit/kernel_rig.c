@@ -6,6 +6,8 @@
 
 #include "tests/nccl/standin/gpu.h"
 
+_Thread_local int gpu_current;
+
 static int *table;
 static int table_len;
 

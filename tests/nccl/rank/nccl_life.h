@@ -197,6 +197,7 @@ extern const int life_scenarios_n;
 
 void life_lost(struct life *l);
 void life_aborts(struct life *l);
+void life_resort(struct life *l);
 void life_killed(struct life *l);
 void life_stopped(struct life *l);
 void life_shrink(struct life *l);

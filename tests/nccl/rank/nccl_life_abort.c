@@ -3,10 +3,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SMALL (64u << 10) /* int32 elements */
 #define BIG   (2u << 20)
 #define BYTES ((size_t)BIG * 4)
+
+#define OVER_TCP "last resort: no RDMA path is left"
 
 /* An error that the plugin explains: NCCL's last text is its sentence. */
 static void explained_check(struct life *l, ncclResult_t rc, const char *who)
@@ -131,6 +134,48 @@ void life_aborts(struct life *l)
     abort_round(l, 0, "h0:* hang", "h0:* unhang");
     abort_round(l, 1, "h0:n0 hang", "h0:n0 unhang");
     abort_round(l, 1, "*:n1 blackhole", "*:n1 up");
+}
+
+/* Both ranks abort while what is left of a collective goes over TCP; the new communicator finds the
+ * NICs up again. */
+static void resort_round(struct life *l, int first)
+{
+    struct life_comm c;
+    struct life_buf more;
+    struct left left;
+    uint64_t before;
+    ncclResult_t rc;
+    double ms;
+
+    registered_make(l, &c, &more);
+    before = life_log_count(l, OVER_TCP);
+    life_arm(l, "fault h0:* down");
+    rc = life_start(l, &c, LIFE_ALL_REDUCE, BIG);
+    LIFE_WANT(l, rc == ncclSuccess, "ncclAllReduce: %s", l->said);
+    life_fired_wait(l);
+    life_phase(l, "the plugin's word of the last resort");
+    while (life_log_count(l, OVER_TCP) == before) {
+        usleep(2000);
+    }
+    life_phase(l, NULL);
+    life_barrier(l);
+    if (l->rank == first) {
+        LIFE_WANT(l, life_is_busy(l, &c), "the collective is over before the abort");
+        snprintf(l->said, sizeof(l->said), "none, the first to abort");
+    } else {
+        explained_check(l, life_wait(l, &c), "over TCP");
+    }
+    ms = abort_and_free(l, &c, &more, &left);
+    life_say(l, "over TCP: error %s; ncclCommAbort %.0f ms", l->said, ms);
+    life_ask_all(l, "fault h0:* up");
+    again(l, &left);
+    life_barrier(l);
+}
+
+void life_resort(struct life *l)
+{
+    resort_round(l, 0);
+    resort_round(l, 1);
 }
 
 /* Without rank 2, by NCCL_SHRINK_ABORT. */

@@ -213,7 +213,8 @@ fired() {
     [ "$(grep -c '^# r2 fault .*(command took' "$T/out")" = $(($1 + 1)) ]
 }
 # job_with_faults NAME SWITCHES FAILBACKS SETTINGS... -- OPTIONS...: run, and counters behind the last of its faults, which
-# are in order of time, once as many NICs have been left and have come back
+# are in order of time, once as many NICs have been left and have come back; with $tcp_hosts those of TCP, too
+tcp_hosts=''
 job_with_faults() {
     n=$1 switches=$2 backs=$3 last=0s
     shift 3
@@ -227,7 +228,7 @@ job_with_faults() {
     *) last=$((${last%s} * 1000 + 1))ms ;;
     esac
     run "$n" 0 "$@" --after 2s \
-        --fault-cmd "$last:sh tests/nccl/settled.sh '$B' $fab '$T/events' $switches $backs '$T/nics.settled'" || return 1
+        --fault-cmd "$last:sh tests/nccl/settled.sh '$B' $fab '$T/events' $switches $backs '$T/nics.settled' $tcp_hosts" || return 1
     words=${words%% --after 2s*}$settings
     [ -s "$T/nics.settled" ] || cp "$T/nics.end" "$T/nics.settled"
 }
@@ -290,6 +291,41 @@ bears() {
     ok=0
     traffic "$T/nics.settled" "$T/nics.end" - && right && fired "$want" && ok=1
     fault_say
+}
+# resorts NAME FAULTS SETTINGS... -- OPTIONS...: the faults take all NICs of a host, and the job goes on over TCP; where the last
+# of them mends, over the NICs again
+resorts() {
+    n=$1 want=$2 mends=0 tcp_hosts=2 before=""
+    shift 2
+    for word in "$@"; do
+        case $word in
+        *:*' up' | *:*' restore' | *:*' unhang') mends=1 ;;
+        esac
+        [ "$before" = --hosts ] && tcp_hosts=$word
+        before=$word
+    done
+    job_with_faults "$n" 1 $mends NCCL_R2_LAST_RESORT=auto NCCL_R2_T_RETURN=100 "$@"
+    rc_job=$? tcp_hosts=''
+    [ $rc_job = 0 ] || return 0
+    ok=0
+    # behind the loss of all of them what a host sends it sends over TCP
+    tcp=$(jq -s '[.. | objects | select(.device? == "tcp0") | .sent_bytes // 0] | add // 0' "$T/nics.settled.tcp" 2>/dev/null)
+    traffic "$T/nics.settled" "$T/nics.end" -
+    carried="tcp0 $((${tcp:-0} / 1000000)) MB; then $carried"
+    right && fired "$want" && [ "${tcp:-0}" -gt 1000000 ] && grep -q 'last resort: no RDMA path is left' "$T"/log.* &&
+        grep -q 'summary: faults [1-9]' "$T"/log.* && ! grep -q 'gave up [1-9]' "$T"/log.* && returned $mends && ok=1
+    fault_say
+}
+# returned MENDS: 0, or each host's NICs carry behind the last fault, and none of the job goes over TCP
+returned() {
+    [ "$1" = 0 ] && return 0
+    grep -q 'last resort: no connection goes over tcp0 any more' "$T"/log.* && grep -q 'failbacks [1-9]' "$T"/log.* && (
+        sent "$T/nics.settled" | sed 's/^/from /'
+        sent "$T/nics.end" | sed 's/^/to /'
+    ) | awk '
+        $1 == "from" { before[$2] = $3; next }
+        { h = $2; sub(/:.*/, "", h); moved[h] += $3 - before[$2] }
+        END { for (h in moved) { if (moved[h] < 100000) { exit 1 } } }'
 }
 # dies NAME TEXT SETTINGS... -- OPTIONS...: NCCL ends the communicator with an error that has TEXT in it
 dies() {

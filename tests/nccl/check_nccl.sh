@@ -57,6 +57,8 @@ D="-b 4M -e 4M --duration 2s --placement out"
     fault fatal-ring 1 h0:n0 -- all_gather $F $D --fault '1s:h0:n0 fatal'
     fault two-in-a-row 2 h0:n0,h1:n1 -- reduce_scatter $F $D --fault '1s:h0:n0 down' --fault '2s:h1:n1 blackhole'
     theirs ib -- all_reduce $F $S
+    resorts resort-host-memory 1 NCCL_NET_GDR_LEVEL=0 -- all_reduce $F $D --fault '1s:h1:* down'
+    resorts resort-gpu 1 FABRIC_GPU=1 STANDIN_DMABUF=0 -- all_reduce $F $D --fault '1s:h1:* down'
     dies all-nics-lost 'NET/R2' NCCL_R2_GIVE_UP=2000 -- all_reduce $F $D --duration 20s --fault '1s:h0:* down'
 }
 if [ -n "${NCCL_DEEP:-}" ]; then

@@ -181,6 +181,36 @@ drained "drain" fab1 h0:n1 -- all_reduce $F $D
 drained "drain-alltoall" fab0 h0:n0 -- alltoall $F $D
 drained "drain-gpu" fab1 h0:n1 FABRIC_GPU=1 STANDIN_DMABUF=0 -- all_reduce $F $D
 drained "drain-registered" fab1 h0:n1 -- all_reduce $F $D -R 1
+# --- no NIC of a host is left: TCP ---
+GPU="FABRIC_GPU=1 STANDIN_DMABUF=0"
+for op in sendrecv all_gather reduce_scatter alltoall; do
+    resorts "resort-$op" 1 NCCL_NET_GDR_LEVEL=0 -- $op $F $D --fault '1s:h1:* down'
+    resorts "resort-gpu-$op" 1 $GPU -- $op $F $D --fault '1s:h0:* down'
+done
+for algo in Ring Tree; do
+    for proto in Simple LL LL128; do
+        resorts "resort-$algo-$proto" 1 NCCL_ALGO=$algo NCCL_PROTO=$proto NCCL_NET_GDR_LEVEL=0 -- all_reduce $F $D --fault '1s:h1:* down'
+        resorts "resort-gpu-$algo-$proto" 1 NCCL_ALGO=$algo NCCL_PROTO=$proto $GPU -- all_reduce $F $D --fault '1s:h1:* down'
+    done
+done
+resorts "resort-gpu-dmabuf" 1 -- all_reduce $F $D --fault '1s:h1:* down'
+resorts "resort-gpu-sm90" 1 $GPU STANDIN_SM=90 -- all_reduce $F $D --fault '1s:h1:* down'
+for what in blackhole fatal; do
+    resorts "resort-$what" 1 NCCL_NET_GDR_LEVEL=0 -- all_reduce $F $D --fault "1s:h1:* $what"
+    resorts "resort-gpu-$what" 1 $GPU -- all_reduce $F $D --fault "1s:h1:* $what"
+done
+resorts "resort-registered" 1 -- all_gather $F $D -R 1 --fault '1s:h0:* down'
+resorts "resort-gpu-registered" 1 $GPU -- all_gather $F $D -R 1 --fault '1s:h0:* down'
+resorts "resort-three-hosts" 1 NCCL_NET_GDR_LEVEL=0 -- all_reduce $F $D --hosts 3 --fault '1s:h1:* down'
+resorts "resort-gpu-three-hosts" 1 $GPU -- all_gather $F $D --hosts 3 --fault '1s:h1:* down'
+resorts "resort-2x2" 1 NCCL_NET_GDR_LEVEL=0 -- all_reduce $F $D --ranks-per-host 2 --fault '1s:h1:* down'
+resorts "resort-gpu-2x2" 1 $GPU -- alltoall $F $D --ranks-per-host 2 --fault '1s:h1:* down'
+for op in all_reduce alltoall; do
+    resorts "resort-back-$op" 2 NCCL_NET_GDR_LEVEL=0 -- $op --nics 1 --rate 100MB/s $D --fault '1s:h0:n0 down' --fault '4s:h0:n0 up'
+    resorts "resort-back-gpu-$op" 2 $GPU -- $op --nics 1 --rate 100MB/s $D --fault '1s:h0:n0 down' --fault '4s:h0:n0 up'
+done
+resorts "resort-back-silent" 2 $GPU -- all_reduce $F $D --fault '1s:h1:* blackhole' --fault '5s:h1:* restore'
+resorts "resort-back-gpu-ll128" 2 $GPU NCCL_PROTO=LL128 -- all_reduce $F $D --fault '1s:h1:* down' --fault '4s:h1:* up'
 told "stall-told-fatal" 1 h1:n1 NCCL_PROTO=Simple -- all_reduce $F -b 32M -e 32M --duration 2s --placement out --fault '1s:h1:n1 fatal'
 told "stall-told-hang" 1 h1:n1 NCCL_PROTO=Simple -- all_reduce $F -b 32M -e 32M --duration 2s --placement out --fault '1s:h1:n1 hang'
 theirs "ib-crossrail" -- alltoall $F $S --ranks-per-host 2 --crossrail

@@ -136,9 +136,9 @@ void life_aborts(struct life *l)
     abort_round(l, 1, "*:n1 blackhole", "*:n1 up");
 }
 
-/* Both ranks abort while what is left of a collective goes over TCP; the new communicator finds the
- * NICs up again. */
-static void resort_round(struct life *l, int first)
+/* Both ranks abort while what is left of a collective goes over TCP; the new communicator goes over
+ * TCP, too, or finds the NICs up again. */
+static void resort_round(struct life *l, int first, bool mended)
 {
     struct life_comm c;
     struct life_buf more;
@@ -167,15 +167,21 @@ static void resort_round(struct life *l, int first)
     }
     ms = abort_and_free(l, &c, &more, &left);
     life_say(l, "over TCP: error %s; ncclCommAbort %.0f ms", l->said, ms);
-    life_ask_all(l, "fault h0:* up");
+    if (mended) {
+        life_ask_all(l, "fault h0:* up");
+    }
+    before = life_log_count(l, OVER_TCP);
     again(l, &left);
     life_barrier(l);
+    LIFE_WANT(l, mended || life_log_count(l, OVER_TCP) > before,
+              "the new communicator did not go over TCP");
+    life_ask_all(l, "fault h0:* up");
 }
 
 void life_resort(struct life *l)
 {
-    resort_round(l, 0);
-    resort_round(l, 1);
+    resort_round(l, 0, false);
+    resort_round(l, 1, true);
 }
 
 /* Without rank 2, by NCCL_SHRINK_ABORT. */

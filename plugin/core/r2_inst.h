@@ -37,6 +37,8 @@ struct r2_nic_load;
 struct r2_commands;
 struct r2_rehearsal;
 struct r2_slow;
+struct r2_slowness;
+struct r2_slowness_peer;
 struct r2_pair;
 struct probe_gossip;
 struct r2_report;
@@ -305,7 +307,8 @@ struct r2_peer {
     } channel;                 /* r2_peer.c, r2_inband.c */
     /* r2_questions.h */
     struct r2_questions asked, answered;
-    struct r2_transfer *transfer; /* NULL: no send to it has been timed; r2_transfer.c */
+    struct r2_transfer *transfer;      /* NULL: no send to it has been timed; r2_transfer.c */
+    struct r2_slowness_peer *slowness; /* NULL: nothing was sent to it; r2_slowness.c */
     struct {
         size_t len;
         uint8_t buf[R2_OOB_MAX_MESSAGE];
@@ -470,6 +473,7 @@ struct r2_inst {
         struct r2_verdicts *verdicts; /* r2_verdict.h */
         uint64_t way_at[IB_MAX_NICS]; /* of R2-F04 of each, watch's clock; r2_way_report.c. 0 */
         struct r2_hang *hang;         /* r2_hang.c */
+        struct r2_slowness *slowness; /* r2_slowness.c */
         int crowded;                  /* logged that there are more peers than can be notified */
     } diagnosis; /* which part broke, and what the job knows of it; r2_locate.c, r2_gossip.c */
     struct {

@@ -28,6 +28,7 @@ static const struct probe_code_info codes[PROBE_CODES] = {
     {"R2-C01", "option cannot be obeyed",    "configuration",         "correct-option",        "RESTART_APP",     PROBE_CRITICAL},
     {"R2-F04", "one of the ways is silent",  "way",                   "check-switches",        "CONTACT_SUPPORT", PROBE_WARNING},
     {"R2-H01", "held up by a process",       "process",               "look-at-process",       "NONE",            PROBE_WARNING},
+    {"R2-S01", "slow way to a host",         "path-or-host",          "check-path-and-host",   "NONE",            PROBE_WARNING},
 };
 /* clang-format on */
 

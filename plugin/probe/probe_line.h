@@ -29,6 +29,8 @@ enum probe_code {
     PROBE_CODE_C01,  /* option that cannot be obeyed; not from a verdict */
     PROBE_CODE_F04,  /* one of the ways between two NICs is silent; not from a verdict */
     PROBE_CODE_H01,  /* a process that holds the job up, without a fault; not from a verdict */
+    PROBE_CODE_S01,  /* the way to a host takes longer than ever, and others do not; not from a
+                      verdict */
     PROBE_CODES
 };
 
@@ -49,7 +51,7 @@ struct probe_code_info {
 const struct probe_code_info *probe_code_info(enum probe_code c);
 const char *probe_severity_name(enum probe_severity s); /* "info", "warning", "critical"; static */
 
-/* The code of a verdict on these facts. Never NONE, G02, O01, C01, F04, H01. */
+/* The code of a verdict on these facts. Never NONE, G02, O01, C01, F04, H01, S01. */
 enum probe_code probe_code_of(const struct probe_facts *f, const struct probe_verdict *v);
 
 enum probe_fate {

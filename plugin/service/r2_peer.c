@@ -13,6 +13,7 @@
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_hang.h"
+#include "probe/diagnosis/r2_slowness.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/health/r2_inband.h"
 #include "probe/health/r2_pair.h"
@@ -57,6 +58,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
         r2_peers_step(inst, r2_now(inst)); /* last messages first */
         r2_gossip_leave(inst, peer);
         r2_hang_leave(inst, peer);
+        r2_slowness_leave(inst, peer);
         r2_peer_unlink(inst, peer);
         free(peer->transfer);
         free(peer);

@@ -28,6 +28,7 @@
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_hang.h"
+#include "probe/diagnosis/r2_slowness.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/diagnosis/r2_way_report.h"
 #include "probe/health/r2_counters.h"
@@ -209,12 +210,17 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 /* --- birth and death --- */
 
 /* Who hears of facts (r2_notify.h), from the bottom of the folders to the top. */
-static const struct r2_subscriber *const subscribers[] = {
-    &r2_way_notified_subscriber, &r2_locate_subscriber,
-    &r2_gossip_subscriber,       &r2_way_subscriber,
-    &r2_hang_subscriber,         &r2_slow_subscriber,
-    &r2_report_subscriber,       &r2_host_share_subscriber,
-    &r2_drain_subscriber,        NULL};
+static const struct r2_subscriber *const subscribers[] = {&r2_way_notified_subscriber,
+                                                          &r2_locate_subscriber,
+                                                          &r2_gossip_subscriber,
+                                                          &r2_way_subscriber,
+                                                          &r2_hang_subscriber,
+                                                          &r2_slowness_subscriber,
+                                                          &r2_slow_subscriber,
+                                                          &r2_report_subscriber,
+                                                          &r2_host_share_subscriber,
+                                                          &r2_drain_subscriber,
+                                                          NULL};
 
 /* The peer is held over the message, as over one of the channel's. */
 static void deliver(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len)
@@ -266,7 +272,8 @@ static int modules_open(struct r2_inst *inst)
                    r2_failback_open(inst) != 0 || r2_rehearse_open(inst) != 0 ||
                    r2_loopbacks_open(inst) != 0 || r2_counters_open(inst) != 0 ||
                    r2_locate_init(inst) != 0 || r2_verdict_open(inst) != 0 ||
-                   r2_gossip_open(inst) != 0 || r2_slow_open(inst) != 0 || r2_hang_open(inst) != 0
+                   r2_gossip_open(inst) != 0 || r2_slow_open(inst) != 0 ||
+                   r2_hang_open(inst) != 0 || r2_slowness_open(inst) != 0
                ? -1
                : 0;
 }
@@ -276,6 +283,7 @@ static void modules_close(struct r2_inst *inst)
 {
     r2_gossip_close(inst);
     free(inst->diagnosis.hang);
+    r2_slowness_close(inst);
     free(inst->slow);
     free(inst->diagnosis.verdicts);
     free(inst->drain.failback);

@@ -40,6 +40,9 @@ struct r2_watch_conn {
     } cts_request;
     struct r2_stall_conn stall;
     struct r2_load_conn load;
+    struct {
+        uint64_t moved, cqes; /* S: as of the last look; r2_slowness.c */
+    } slow;
 };
 
 /* How long path @p has not moved, as far as is known, in real time: what the watch's clock stood

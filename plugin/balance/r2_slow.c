@@ -31,13 +31,8 @@ struct r2_tempo {
 struct r2_pace {
     struct r2_tempo tempo;
     struct balance_slow slow;
-    uint32_t mbps; /* r2_balance_limit() of its paths */
-    struct {
-        uint64_t at, moved;     /* our NIC, all processes of this host, when it was suspected: ns,
-                                   bytes */
-        uint64_t from_at, from; /* theirs, on their clock: the first answer; at 0: none */
-        uint64_t last_at, last; /* ... and the latest */
-    } load;
+    uint32_t mbps;            /* r2_balance_limit() of its paths */
+    struct r2_load_span load; /* since it was suspected */
 };
 
 struct r2_slow {
@@ -204,50 +199,29 @@ static void seen_fill(struct r2_inst *inst, uint64_t now, struct seen *s)
     s->filled = 1;
 }
 
-static uint64_t rate_of(uint64_t bytes, uint64_t ns)
+static uint64_t rate_of(const struct r2_load_rate *r)
 {
-    double rate = (double)bytes * 1e9 / (double)ns;
+    double rate = (double)r->bytes * 1e9 / (double)r->ns;
 
     return rate < 1e18 ? (uint64_t)rate : (uint64_t)1e18;
 }
 
 static void moved_get(struct r2_pair *pair, uint64_t now, struct balance_slow_facts *f)
 {
-    uint64_t moved = r2_load_moved(pair->inst, pair->nic, now),
-             ns = r2_elapsed(now, pair->pace->load.at);
+    struct r2_load_rate here, there;
 
-    if (pair->pace->load.from_at == 0 ||
-        pair->pace->load.last_at - pair->pace->load.from_at < MOVED_MIN || ns < MOVED_MIN ||
-        moved < pair->pace->load.moved) {
-        return;
+    if (r2_load_span_get(&pair->pace->load, pair->inst, pair->nic, now, MOVED_MIN, &here, &there)) {
+        f->moved_known = 1;
+        f->moved_here = rate_of(&here);
+        f->moved_there = rate_of(&there);
     }
-    f->moved_known = 1;
-    f->moved_here = rate_of(moved - pair->pace->load.moved, ns);
-    f->moved_there = rate_of(pair->pace->load.last - pair->pace->load.from,
-                             pair->pace->load.last_at - pair->pace->load.from_at);
 }
 
 static void on_load(struct r2_pair *pair, const struct probe_load *l)
 {
-    if (pair->pace == NULL || pair->pace->slow.state != BALANCE_SLOW_SUSPECT || l->at == 0 ||
-        l->at <= pair->pace->load.last_at) {
-        return;
+    if (pair->pace && pair->pace->slow.state == BALANCE_SLOW_SUSPECT) {
+        r2_load_span_take(&pair->pace->load, l);
     }
-    if (pair->pace->load.from_at == 0 ||
-        l->moved < pair->pace->load.last) { /* a process has gone, and what it had moved with it */
-        pair->pace->load.from_at = l->at;
-        pair->pace->load.from = l->moved;
-    }
-    pair->pace->load.last_at = l->at;
-    pair->pace->load.last = l->moved;
-}
-
-static void request_load(struct r2_pair *pair)
-{
-    union fo_body b = {
-        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_REQUEST}};
-
-    r2_peer_emit(pair->inst, pair->peer, FO_MSG_LOAD, &b);
 }
 
 /* --- acting --- */
@@ -366,11 +340,9 @@ static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now
     }
     if (pair->pace->slow.state == BALANCE_SLOW_SUSPECT) {
         if (before != BALANCE_SLOW_SUSPECT) {
-            memset(&pair->pace->load, 0, sizeof(pair->pace->load));
-            pair->pace->load.at = now;
-            pair->pace->load.moved = r2_load_moved(inst, pair->nic, now);
+            r2_load_span_begin(&pair->pace->load, inst, pair->nic, now);
         }
-        request_load(pair);
+        r2_load_request(inst, pair->peer, pair->nic, pair->peer_nic);
     }
     if (before != pair->pace->slow.state) {
         R2_TRACE("whether NIC pair %u-%u is slow: %s -> %s", pair->nic, pair->peer_nic,

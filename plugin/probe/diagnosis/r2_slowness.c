@@ -21,12 +21,10 @@
 #define MOVED_MIN R2_MS(500)   /* a rate is measured over so long at least */
 #define KNOWN_NS  R2_MS(60000) /* a verdict that is younger explains what is slow */
 
-/* What moves over a NIC pair since the window began: ours by our clock, theirs by theirs. */
+/* What moves over a NIC pair since the window began. */
 struct pair_load {
     uint8_t nic, peer_nic;
-    uint64_t here_at, here;
-    uint64_t from_at, from; /* the first answer; at 0: none */
-    uint64_t last_at, last, best;
+    struct r2_load_span span;
 };
 
 /* What is kept of a process on another host. */
@@ -155,6 +153,8 @@ static struct pair_load *load_of(struct r2_slowness_peer *s, uint8_t nic, uint8_
 static void load_want(struct r2_inst *inst, struct r2_slowness_peer *s, const struct ib_path *path,
                       uint64_t now)
 {
+    struct pair_load *l;
+
     if (s->loads < 0 || load_of(s, path->nic, path->peer_nic)) {
         return;
     }
@@ -162,10 +162,10 @@ static void load_want(struct r2_inst *inst, struct r2_slowness_peer *s, const st
         s->loads = -1;
         return;
     }
-    s->load[s->loads++] = (struct pair_load){.nic = path->nic,
-                                             .peer_nic = path->peer_nic,
-                                             .here_at = now,
-                                             .here = r2_load_moved(inst, path->nic, now)};
+    l = &s->load[s->loads++];
+    l->nic = path->nic;
+    l->peer_nic = path->peer_nic;
+    r2_load_span_begin(&l->span, inst, path->nic, now);
 }
 
 static void ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
@@ -178,11 +178,7 @@ static void ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
         }
     }
     for (int i = 0; i < s->loads; i++) {
-        union fo_body b = {.load = {.nic = s->load[i].nic,
-                                    .peer_nic = s->load[i].peer_nic,
-                                    .flags = FO_LOAD_REQUEST}};
-
-        r2_peer_emit(inst, peer, FO_MSG_LOAD, &b);
+        r2_load_request(inst, peer, s->load[i].nic, s->load[i].peer_nic);
     }
 }
 
@@ -202,16 +198,9 @@ static void on_load(struct r2_pair *pair, const struct probe_load *l)
     struct pair_load *p =
         s && s->core.state == PROBE_SLOW_SUSPECT ? load_of(s, pair->nic, pair->peer_nic) : NULL;
 
-    if (p == NULL || l->at == 0 || l->at <= p->last_at) {
-        return;
+    if (p) {
+        r2_load_span_take(&p->span, l);
     }
-    if (p->from_at == 0 || l->moved < p->last) { /* a process has gone, with what it had moved */
-        p->from_at = l->at;
-        p->from = l->moved;
-    }
-    p->last_at = l->at;
-    p->last = l->moved;
-    p->best = l->rate;
 }
 
 static enum probe_slow_load load_judge(struct r2_inst *inst, const struct r2_slowness_peer *s,
@@ -221,16 +210,15 @@ static enum probe_slow_load load_judge(struct r2_inst *inst, const struct r2_slo
 
     for (int i = 0; i < s->loads; i++) {
         const struct pair_load *p = &s->load[i];
-        uint64_t moved = r2_load_moved(inst, p->nic, now);
+        struct r2_load_rate ours, theirs;
         enum probe_slow_load here, there;
 
-        if (p->from_at == 0 || p->last_at - p->from_at < MOVED_MIN || moved < p->here) {
-            all = all == PROBE_SLOW_LOAD_FULL ? all : PROBE_SLOW_LOAD_UNKNOWN;
+        if (!r2_load_span_get(&p->span, inst, p->nic, now, MOVED_MIN, &ours, &theirs)) {
+            all = PROBE_SLOW_LOAD_UNKNOWN;
             continue;
         }
-        here = probe_slow_load(moved - p->here, r2_elapsed(now, p->here_at),
-                               inst->watch.load[p->nic].peak.rate);
-        there = probe_slow_load(p->last - p->from, p->last_at - p->from_at, p->best);
+        here = probe_slow_load(ours.bytes, ours.ns, inst->watch.load[p->nic].peak.rate);
+        there = probe_slow_load(theirs.bytes, theirs.ns, p->span.best);
         if (here == PROBE_SLOW_LOAD_FULL || there == PROBE_SLOW_LOAD_FULL) {
             return PROBE_SLOW_LOAD_FULL;
         }

@@ -152,6 +152,13 @@ void r2_load_step(struct r2_inst *inst, uint64_t now)
 
 /* --- asking --- */
 
+void r2_load_request(struct r2_inst *inst, struct r2_peer *peer, uint8_t nic, uint8_t peer_nic)
+{
+    union fo_body b = {.load = {.nic = nic, .peer_nic = peer_nic, .flags = FO_LOAD_REQUEST}};
+
+    r2_peer_emit(inst, peer, FO_MSG_LOAD, &b);
+}
+
 void r2_load_begin(struct r2_pair *pair)
 {
     memset(&pair->probe.here, 0, sizeof(pair->probe.here));
@@ -160,13 +167,43 @@ void r2_load_begin(struct r2_pair *pair)
 
 void r2_load_tick(struct r2_pair *pair, uint64_t clock)
 {
-    union fo_body b = {
-        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_REQUEST}};
     struct probe_load own;
 
     load_get(pair->inst, pair->nic, r2_now(pair->inst), &own);
     probe_track_take(&pair->probe.here, &own, clock);
-    r2_peer_emit(pair->inst, pair->peer, FO_MSG_LOAD, &b);
+    r2_load_request(pair->inst, pair->peer, pair->nic, pair->peer_nic);
+}
+
+void r2_load_span_begin(struct r2_load_span *s, struct r2_inst *inst, int nic, uint64_t now)
+{
+    *s = (struct r2_load_span){.at = now, .moved = r2_load_moved(inst, nic, now)};
+}
+
+void r2_load_span_take(struct r2_load_span *s, const struct probe_load *l)
+{
+    if (l->at == 0 || l->at <= s->last_at) {
+        return;
+    }
+    if (s->from_at == 0 || l->moved < s->last) { /* a process has gone, with what it had moved */
+        s->from_at = l->at;
+        s->from = l->moved;
+    }
+    s->last_at = l->at;
+    s->last = l->moved;
+    s->best = l->rate;
+}
+
+bool r2_load_span_get(const struct r2_load_span *s, struct r2_inst *inst, int nic, uint64_t now,
+                      uint64_t least, struct r2_load_rate *here, struct r2_load_rate *there)
+{
+    uint64_t moved = r2_load_moved(inst, nic, now), ns = r2_elapsed(now, s->at);
+
+    if (s->from_at == 0 || s->last_at - s->from_at < least || ns < least || moved < s->moved) {
+        return false;
+    }
+    *here = (struct r2_load_rate){moved - s->moved, ns};
+    *there = (struct r2_load_rate){s->last - s->from, s->last_at - s->from_at};
+    return true;
 }
 
 void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load *m)

@@ -6,6 +6,8 @@
 #ifndef R2_LOAD_H
 #define R2_LOAD_H
 
+#include <stdbool.h>
+
 #include "core/r2_inst.h"
 
 struct r2_pair;
@@ -43,6 +45,27 @@ void r2_load_begin(struct r2_pair *pair);
  */
 void r2_load_tick(struct r2_pair *pair, uint64_t clock);
 void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load *m);
+/* Asks @peer's process what its host moves over its NIC @peer_nic; the answer is on_load's. */
+void r2_load_request(struct r2_inst *inst, struct r2_peer *peer, uint8_t nic, uint8_t peer_nic);
+
+/* What all processes of both hosts move over the two NICs of a pair from some time on: over ours by
+ * our clock, over theirs by theirs. */
+struct r2_load_span {
+    uint64_t at, moved;     /* here: ns, bytes, at the beginning */
+    uint64_t from_at, from; /* there: the first answer; at 0: none */
+    uint64_t last_at, last; /* ... and the newest */
+    uint64_t best; /* bytes/s, the most that NIC has done, as the newest says; 0: unknown */
+};
+struct r2_load_rate {
+    uint64_t bytes, ns;
+};
+void r2_load_span_begin(struct r2_load_span *s, struct r2_inst *inst, int nic, uint64_t now);
+/* An answer; one that is no newer than another counts for nothing. */
+void r2_load_span_take(struct r2_load_span *s, const struct probe_load *l);
+/* Over our NIC @nic until @now, and over theirs until the newest answer. False: one of them is not
+ * known over @least ns. */
+bool r2_load_span_get(const struct r2_load_span *s, struct r2_inst *inst, int nic, uint64_t now,
+                      uint64_t least, struct r2_load_rate *here, struct r2_load_rate *there);
 
 /* From when on the silence of @pair is a fault (clock of the watch), by what is known now. */
 uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock);

@@ -70,11 +70,7 @@ static void silent_process(struct r2_comm *c, int p)
     }
     if (peer->channel.hello_at <=
         peer->last_contact) { /* DELIVERY_QUERY asks for no answer: this does */
-        union fo_body b = {.load = {.nic = c->conn.path[p].nic,
-                                    .peer_nic = c->conn.path[p].peer_nic,
-                                    .flags = FO_LOAD_REQUEST}};
-
-        r2_peer_emit(c->inst, peer, FO_MSG_LOAD, &b);
+        r2_load_request(c->inst, peer, c->conn.path[p].nic, c->conn.path[p].peer_nic);
         peer->channel.hello_at = now;
     } else if (r2_elapsed(now, peer->channel.hello_at) >= SILENT_PROCESS) {
         R2_NOTIFY(c->inst, on_peer_silent, c->inst, peer);

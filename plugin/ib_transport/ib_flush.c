@@ -62,18 +62,21 @@ static int lane_usable(const struct ib_flush *f, const struct ib_lane *l)
 
 /* --- set-up --- */
 
-static int reaches_gpus(const struct ib_conn *l, int p)
+static int reaches_gpus(const struct ib_nic *nic)
 {
-    return l->nics->nic[l->path[p].nic].ptr_support & (IB_PTR_CUDA | IB_PTR_DMABUF);
+    return (nic->ptr_support & (IB_PTR_CUDA | IB_PTR_DMABUF)) != 0;
 }
 
-/* A NIC of last resort has of memory of GPUs what others have. */
+/* A NIC of last resort has of memory of GPUs what others have: NCCL decides by the host's NIC that
+ * it was shown, over which a connection to a host without any has no path. */
 static int nic_wants(const struct ib_conn *l, int p)
 {
-    int wants = l->cfg->flush == R2_FLUSH_ALWAYS || reaches_gpus(l, p);
+    const struct ib_nics *nics = l->nics;
+    const struct ib_nic *nic = &nics->nic[l->path[p].nic];
+    int wants = l->cfg->flush == R2_FLUSH_ALWAYS || reaches_gpus(nic);
 
-    for (int i = 0; i < l->npaths && l->nics->nic[l->path[p].nic].last; i++) {
-        wants |= reaches_gpus(l, i) != 0;
+    for (int i = 0; nic->last && i < nics->count; i++) {
+        wants |= reaches_gpus(&nics->nic[i]);
     }
     return wants;
 }

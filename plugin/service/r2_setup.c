@@ -267,10 +267,6 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
     c->conn.npaths = m->npaths;
     c->conn.rq_depth = m->rq_depth;
     make_label(c, m->host);
-    if (c->conn.npaths == 0) {
-        r2_setup_fail(c, "a host has no RDMA NIC, and NCCL_R2_LAST_RESORT reaches not both");
-        return;
-    }
     check_digest(c, m->digest);
     r2_setup_check_qps(c, (int)c->inst->cfg.ib_qps);
     if (make_halves(c) != 0) {

@@ -59,6 +59,7 @@ D="-b 4M -e 4M --duration 2s --placement out"
     theirs ib -- all_reduce $F $S
     resorts resort-host-memory 1 NCCL_NET_GDR_LEVEL=0 -- all_reduce $F $D --fault '1s:h1:* down'
     resorts resort-gpu 1 FABRIC_GPU=1 STANDIN_DMABUF=0 -- all_reduce $F $D --fault '1s:h1:* down'
+    without resort-no-nics h1:n0,h1:n1,h1:n2,h1:n3 FABRIC_FAULT=h1:*,remove NCCL_R2_LAST_RESORT=lo -- all_reduce $F -b 1M -e 1M -n 4 --hosts 3
     dies all-nics-lost 'NET/R2' NCCL_R2_GIVE_UP=2000 -- all_reduce $F $D --duration 20s --fault '1s:h0:* down'
 }
 if [ -n "${NCCL_DEEP:-}" ]; then

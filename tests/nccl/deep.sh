@@ -74,6 +74,10 @@ for what in down blackhole fatal remove call-error mr-fail; do
 done
 without "from-start-gpu-dma-fail" h0:n1 FABRIC_GPU=1 STANDIN_DMABUF=0 FABRIC_FAULT=h0:n1,gpu-dma-fail -- all_reduce $F $S -n 20
 without "from-start-two" h0:n1,h1:n2 FABRIC_FAULT=h0:n1,down FABRIC_FAULT=h1:n2,down -- all_reduce $F $S -n 20
+for proto in Simple LL LL128; do
+    without "resort-no-nics-gpu-$proto" h1:n0,h1:n1,h1:n2,h1:n3 FABRIC_FAULT=h1:*,remove FABRIC_GPU=1 STANDIN_DMABUF=0 NCCL_PROTO=$proto NCCL_R2_LAST_RESORT=lo -- all_reduce $F -b 1M -e 1M -n 4 --hosts 3
+done
+without "resort-no-nics-alltoall" h1:n0,h1:n1,h1:n2,h1:n3 FABRIC_FAULT=h1:*,remove NCCL_R2_LAST_RESORT=lo -- alltoall $F -b 1M -e 1M -n 4 --hosts 3
 
 # --- each kind of fault in the middle of each operation ---
 # Rings of ranks with one GPU each use the two NICs beside it, 0 and 1: a fault of another one would be missed by nobody.

@@ -174,25 +174,29 @@ static void job_begin(struct ib_mr_cache *cache, struct ib_mr_entry *e, int nic,
     ib_mr_work_submit(&cache->work, nic, &e->job[nic].job);
 }
 
-/* Lock held. On how many NICs of @mask it is registered; not counting one of last resort beside
- * others, which takes what RDMA refuses: then the job ends with a reason, as without it. */
+/*
+ * Lock held. On how many NICs of @mask it is registered. One of last resort counts where there is
+ * no other, or all others are dead: what RDMA refuses is refused, so that the job ends with a
+ * reason, as without it.
+ */
 static int have(const struct ib_mr_cache *cache, struct ib_mr_entry *e, uint64_t mask)
 {
     int rdma = 0, last = 0;
-    bool alone = true;
+    bool owed = false;
 
     for (int i = 0; i < cache->nics->count; i++) {
-        int there =
+        bool there =
             (mask >> i & 1) && atomic_load_explicit(&e->mr.mr[i], memory_order_relaxed) != NULL;
 
         if (cache->nics->nic[i].last) {
             last += there;
         } else {
             rdma += there;
-            alone = alone && !(mask >> i & 1);
+            owed = owed || ((((e->mr.refused | e->pending) & mask) >> i & 1) &&
+                            nic_is_usable(cache->nics, i));
         }
     }
-    return alone ? last : rdma;
+    return rdma || owed ? rdma : last;
 }
 
 /* Lock held. One line for each time that a driver is left alone with its call. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/r2_inst.h"
+#include "ib_transport/ib_flush.h"
 #include "service/r2_setup.h"
 
 static uint8_t s_out[IB_MAX_PATHS], r_out[IB_MAX_PATHS];
@@ -114,6 +115,26 @@ START_TEST(it_carries_where_it_is_alone)
 }
 END_TEST
 
+/* NCCL decides by the NIC that it was shown whether memory is a GPU's, and a connection may have
+ * none of that NIC's paths. i: of last resort or not; the host's other NIC reaches GPUs or not */
+START_TEST(it_flushes_where_another_nic_reaches_gpus)
+{
+    static struct r2_config cfg;
+    static struct ib_nics nics;
+    static struct ib_conn l;
+
+    nics.count = 2;
+    nics.nic[0].ptr_support = _i & 2 ? IB_PTR_HOST : IB_PTR_HOST | IB_PTR_CUDA;
+    nics.nic[1].ptr_support = IB_PTR_HOST;
+    nics.nic[1].last = !(_i & 1);
+    l.cfg = &cfg;
+    l.nics = &nics;
+    l.npaths = 1;
+    l.path[0].nic = 1;
+    ck_assert_int_eq(ib_flush_wanted(&l), _i == 0);
+}
+END_TEST
+
 /* i: of last resort or not */
 START_TEST(its_gid_is_shown_without_the_secret)
 {
@@ -137,6 +158,7 @@ static void add(TCase *t)
     tcase_add_test(t, it_crosses_no_rail);
     tcase_add_test(t, families_do_not_mix);
     tcase_add_loop_test(t, a_host_has_no_other, 0, 4);
+    tcase_add_loop_test(t, it_flushes_where_another_nic_reaches_gpus, 0, 4);
     tcase_add_loop_test(t, its_gid_is_shown_without_the_secret, 0, 2);
     tcase_add_loop_test(t, it_carries_where_it_is_alone, 0, 6);
 }

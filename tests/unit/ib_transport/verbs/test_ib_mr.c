@@ -184,7 +184,7 @@ START_TEST(last_resort_copies_memory_of_a_gpu)
 END_TEST
 
 /* What RDMA refuses is refused, whatever the last resort takes; where a connection has that NIC
- * alone, it is enough. */
+ * alone, or the others are dead, it is enough. */
 START_TEST(last_resort_is_enough_where_it_is_alone)
 {
     struct ib_mr *h;
@@ -201,6 +201,15 @@ START_TEST(last_resort_is_enough_where_it_is_alone)
     fake_dev[2].reg_errno = EPERM;
     ck_assert_ptr_null(host(2 * PAGE, PAGE, 1 << 2));
     ck_assert_int_eq(errno, EPERM);
+    fake_dev[2].reg_errno = 0;
+    ib_nic_state_change(&nics, 0, IB_NIC_FATAL, "test");
+    ck_assert_ptr_null(host(3 * PAGE, PAGE, ALL));
+    ck_assert_int_eq(errno, ENOMEM);
+    ib_nic_state_change(&nics, 1, IB_NIC_GONE, "test");
+    h = host(3 * PAGE, PAGE, ALL);
+    ck_assert_ptr_nonnull(h);
+    ck_assert_uint_ne(ib_mr_lkey(h, 2), 0);
+    ib_mr_put(cache, h);
     end();
 }
 END_TEST

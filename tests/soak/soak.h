@@ -216,6 +216,7 @@ struct soak_board {
     _Atomic uint32_t over;    /* every fault has been injected */
     _Atomic uint32_t through; /* the traffic is over: what waits for messages comes now */
     _Atomic uint32_t touched[SOAK_HOSTS]; /* NICs that something has happened to */
+    _Atomic uint32_t lossy[SOAK_HOSTS];   /* NICs over which a path's last packet may be lost */
     _Atomic uint32_t ways;                /* rails of which a spine has been broken */
     _Atomic uint32_t cut[SOAK_HOSTS][SOAK_NICS]
                         [SOAK_HOSTS]; /* from a NIC to those of a host: so has to what is between */
@@ -328,7 +329,7 @@ struct soak_stats {
     uint64_t runs, failed, messages, bytes, conns;
     uint64_t faults[SOAK_KINDS];
     uint64_t switches, false_switches, wrong, retransmits, returns, soft, unproven, errors;
-    uint64_t resorts;
+    uint64_t resorts; /* schedules */
     uint64_t stall, ended, ms, longest_ms;
     int64_t heap_growth;
 };

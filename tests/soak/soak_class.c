@@ -1,5 +1,5 @@
-/* Classes of schedules. Each aims at a part of the failures in scope; the first four must not show
- * a switch at all. */
+/* Classes of schedules. Each aims at a part of the failures in scope; the first four show no
+ * switch, but noise that of a last packet which was lost. */
 #include "tests/soak/soak.h"
 
 #define LINK (SOAK_BIT(SOAK_DOWN))
@@ -159,7 +159,9 @@ static void draw_resort(struct soak_plan *p, struct fab_rng *r)
 
 const struct soak_class soak_classes[] = {
     {"calm", "no fault: pauses, groups, late set-ups", draw_calm, 0},
-    {"noise", "loss, corruption, duplicates, delay, low rates: no path may go down", draw_noise, 0},
+    {"noise",
+     "loss, corruption, duplicates, delay, low rates: none may go down, but for a lost last packet",
+     draw_noise, 0},
     {"pause", "processes that are stopped for up to 0.9 s: no path may go down", draw_pause, 0},
     {"slow", "slow links under several connections, slow receivers: no path may go down", draw_slow,
      0},

@@ -69,6 +69,14 @@ static int matches(const struct fab_fault *f, int h, int n)
 }
 
 /* From now on a path may go down for it. */
+/* A path's last packet may be lost over it. On a fabric that had no rate, one is a queue that
+ * nobody knew of, which looks the same (docs/health.md). */
+static int loses_tails(const struct soak_plan *p, const struct soak_fault *f)
+{
+    return f->kind == SOAK_LOSS || f->kind == SOAK_CORRUPT ||
+           (f->kind == SOAK_RATE && p->rate == 0);
+}
+
 static void touch(struct soak_injector *in, const struct fab_fault *f)
 {
     for (int h = 0; h < in->p->hosts; h++) {
@@ -158,6 +166,12 @@ static int fabric_inject(struct soak_injector *in, const struct soak_fault *faul
     }
     if (fault->breaks) {
         touch(in, &f);
+    } else if (loses_tails(in->p, fault)) {
+        for (int h = 0; h < in->p->hosts; h++) {
+            for (int n = 0; n < in->p->nics; n++) {
+                atomic_fetch_or(&in->b->lossy[h], (uint32_t)matches(&f, h, n) << n);
+            }
+        }
     }
     for (int h = 0; h < in->p->hosts; h++) {
         for (int n = 0; n < in->p->nics; n++) {

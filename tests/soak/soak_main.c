@@ -160,7 +160,7 @@ static void table_print(const struct soak_stats *st, const struct soak_stats *al
         }
     }
     printf(
-        "\nwrong verdicts: %llu; holds ended by T_dead: %llu; over TCP %llu times; heap after the last of many laps in one process: %+lld bytes at most; %.1f "
+        "\nwrong verdicts: %llu; holds ended by T_dead: %llu; schedules that went over TCP: %llu; heap after the last of many laps in one process: %+lld bytes at most; %.1f "
         "s, the longest "
         "schedule %.1f s\n",
         (unsigned long long)all->wrong, (unsigned long long)all->unproven,
@@ -185,7 +185,7 @@ static uint64_t effects_missing(const struct soak_stats *st, const struct soak_s
             (st[c].resorts >= st[c].runs / 2 && st[c].returns)) {
             continue;
         }
-        printf("FAILED class %s: over TCP %llu times, %llu returns in %llu schedules\n",
+        printf("FAILED class %s: %llu went over TCP, with %llu returns, of %llu schedules\n",
                soak_classes[c].name, (unsigned long long)st[c].resorts,
                (unsigned long long)st[c].returns, (unsigned long long)st[c].runs);
         missing++;

@@ -354,6 +354,7 @@ static void judge(struct run *r)
 static void count(const struct run *r, struct soak_stats *st)
 {
     const struct soak_board *b = r->board;
+    uint32_t resorts = 0;
 
     st->conns += (uint64_t)(r->plan.conns * r->plan.laps);
     st->messages += atomic_load(&b->done);
@@ -369,13 +370,14 @@ static void count(const struct run *r, struct soak_stats *st)
         st->soft += atomic_load(&k->soft);
         st->unproven += atomic_load(&k->unproven);
         st->errors += atomic_load(&k->errors);
-        st->resorts += atomic_load(&k->resorts);
+        resorts += atomic_load(&k->resorts);
         st->stall = atomic_load(&k->stall) > st->stall ? atomic_load(&k->stall) : st->stall;
         st->ended = atomic_load(&k->ended) > st->ended ? atomic_load(&k->ended) : st->ended;
         st->heap_growth = atomic_load(&k->heap_growth) > st->heap_growth
                               ? atomic_load(&k->heap_growth)
                               : st->heap_growth;
     }
+    st->resorts += resorts != 0;
 }
 
 static int files_open(void)

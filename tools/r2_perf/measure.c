@@ -197,22 +197,35 @@ int measure_warmup(struct measure *m, const struct measure_case *c, int n)
     return 0;
 }
 
-/* Operations of the next batch, decided by rank 0 for all; 0 at the end; -1 once the run has
+/* What a rank says before a batch. */
+struct measure_word {
+    uint64_t each_ns; /* an operation takes it so long; the slowest decides: the root of a broadcast
+                         is done when its first ones lie in buffers */
+    uint64_t on;      /* there is another batch; rank 0 decides */
+};
+
+/* Operations of the next batch, the same number on all ranks; 0 at the end; -1 once the run has
  * failed. */
 static int measure_next_get(struct measure *m, const struct measure_state *s)
 {
-    int32_t next[BOOT_RANKS_MAX] = {0};
+    struct measure_word all[BOOT_RANKS_MAX], *own = &all[m->rank];
     int agg = m->o->agg, left = m->o->iters * agg - s->done;
+    uint64_t each = 0;
+
     if (!m->o->duration_ns) {
         return (int)util_size_min((size_t)left, (size_t)s->batch);
     }
-    if (m->rank == 0 && (util_now_ns() - s->began_ns < m->o->duration_ns ||
-                         (s->c->watched && m->unfinished && m->unfinished(m->started_arg)))) {
-        uint64_t each = s->done ? s->timed_ns / (uint64_t)s->done + 1 : MEASURE_BATCH_NS;
-        size_t want = util_size_max(MEASURE_BATCH_NS / each / (size_t)agg, 1) * (size_t)agg;
-        next[0] = (int32_t)util_size_min(want, (size_t)s->batch);
+    own->each_ns = s->done ? s->timed_ns / (uint64_t)s->done : MEASURE_BATCH_NS - 1;
+    own->on = util_now_ns() - s->began_ns < m->o->duration_ns ||
+              (s->c->watched && m->unfinished && m->unfinished(m->started_arg));
+    if (boot_allgather(m->boot, all, sizeof(all[0])) != 0) {
+        return -1;
     }
-    return boot_allgather(m->boot, next, sizeof(next[0])) == 0 ? next[0] : -1;
+    for (int r = 0; r < m->nranks; r++) {
+        each = all[r].each_ns > each ? all[r].each_ns : each;
+    }
+    size_t want = util_size_max(MEASURE_BATCH_NS / (each + 1) / (size_t)agg, 1) * (size_t)agg;
+    return all[0].on ? (int)util_size_min(want, (size_t)s->batch) : 0;
 }
 
 struct measure_share {

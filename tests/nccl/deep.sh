@@ -187,7 +187,7 @@ drained "drain-gpu" fab1 h0:n1 FABRIC_GPU=1 STANDIN_DMABUF=0 -- all_reduce $F $D
 drained "drain-registered" fab1 h0:n1 -- all_reduce $F $D -R 1
 # --- no NIC of a host is left: TCP ---
 GPU="FABRIC_GPU=1 STANDIN_DMABUF=0"
-for op in sendrecv all_gather reduce_scatter alltoall; do
+for op in sendrecv all_gather reduce_scatter alltoall broadcast reduce gather scatter; do
     resorts "resort-$op" 1 NCCL_NET_GDR_LEVEL=0 -- $op $F $D --fault '1s:h1:* down'
     resorts "resort-gpu-$op" 1 $GPU -- $op $F $D --fault '1s:h0:* down'
 done

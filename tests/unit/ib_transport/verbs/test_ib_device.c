@@ -151,13 +151,15 @@ START_TEST(what_is_not_ours_is_left_out)
     fake_add("a2")->pd_errno = ENOMEM;
     fake_add("a3")->port[1].query_errno = EINVAL;
     fake_add("a4")->port[1].attr.link_layer = IBV_LINK_LAYER_UNSPECIFIED;
-    fake_add("a5");
+    fake_add("a5")->dev.transport_type = IBV_TRANSPORT_IWARP;
+    fake_add("a6");
     open_all(1);
-    ck_assert_str_eq(nics.nic[0].name, "a5");
+    ck_assert_str_eq(nics.nic[0].name, "a6");
     ck_assert(logs("a0 is left out: not given to this process"));
     ck_assert(logs("a1 is left out: ibv_query_device"));
     ck_assert(logs("a2 is left out: ibv_alloc_pd"));
     ck_assert(logs("port 1 of a3 is left out"));
+    ck_assert(logs("a5 is left out: iWARP"));
     close_all();
 }
 END_TEST

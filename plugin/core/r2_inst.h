@@ -105,7 +105,8 @@ struct r2_counted {
     uint32_t moved;         /* it had one, and has none now */
     uint32_t last;          /* the only one with a path that is up */
     uint32_t ours;          /* ... of those moved away from: not known to lie at the peer's end */
-    uint8_t stands, resort; /* it is set up; only NICs of last resort carry it */
+    uint32_t aside;         /* the RDMA NIC that carries it as its last resort, or 0 */
+    uint8_t stands, resort; /* it is set up; it has no path up but over TCP */
 };
 
 /* What was known of a connection after its last step, for statistics and events. Service thread;

@@ -175,7 +175,8 @@ struct ib_conn {
                     relaxed: the watchdog reads it without */
     uint32_t drained; /* bit per path: to carry new work only where no other path can; those of
                          @last are; written by failover only */
-    uint32_t last;    /* bit per path: of last resort; const once set-up has begun */
+    uint32_t last;    /* bit per path: of last resort, the preferred first; const once set-up has
+                         begun */
     uint32_t weight[IB_MAX_PATHS]; /* of the NIC pair of each path, in any unit, against the others:
                                       written by r2_balance only; 0 where others carry all */
     uint8_t wide; /* all usable paths carry, though the primary is up; written by r2_balance only */
@@ -229,13 +230,14 @@ static inline int ib_conn_up(const struct ib_conn *l, int p)
     return (l->up >> p) & 1;
 }
 
-/* Of the paths of @up those that carry, or could: one of last resort only where it is alone. */
+/* Of the paths of @up those that carry, or could: of those of last resort only the first, and where
+ * there is no other. */
 static inline uint32_t ib_conn_carrying(const struct ib_conn *l, uint32_t up)
 {
-    return up & ~l->last ? up & ~l->last : up;
+    return up & ~l->last ? up & ~l->last : up & -up;
 }
 
-/* The paths over RDMA that are up. Decisions about them do not count one of last resort as another
+/* The paths that are up and not of last resort. Decisions about them do not count those as another
  * way out. */
 static inline uint32_t ib_conn_rdma(const struct ib_conn *l)
 {
@@ -243,7 +245,7 @@ static inline uint32_t ib_conn_rdma(const struct ib_conn *l)
 }
 
 /* The paths for new work: those that are up and not drained, or, where there are none, those that
- * are up; one of last resort only where it is the only one. */
+ * are up; one of last resort only where there is no other. */
 static inline uint32_t ib_conn_usable(const struct ib_conn *l)
 {
     return l->up & ~l->drained ? l->up & ~l->drained : ib_conn_carrying(l, l->up);

@@ -246,7 +246,7 @@ static void path_init(struct r2_comm *c, int p, int mine, int theirs, const char
     c->conn.path[p].nic = (uint8_t)mine;
     c->conn.path[p].peer_nic = (uint8_t)theirs;
     c->conn.path[p].inc = 1;
-    c->conn.last |= (uint32_t)c->inst->nics.nic[mine].last << p;
+    c->conn.last |= (uint32_t)r2_setup_is_last(c->inst, c->dev, mine) << p;
 }
 
 void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)

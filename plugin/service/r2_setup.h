@@ -54,8 +54,12 @@ const char *r2_setup_name(enum r2_setup s);
 /* What is announced of our NICs at set-up of a connection whose own is @dev: usable says which may
  * be backups, larger ones first. Returns how many. */
 int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
+/* NIC @nic carries for connections of NIC @dev only where no other does: TCP, and with
+ * NCCL_R2_LAST_RESORT an RDMA NIC that is no backup of @dev, being of another kind. The same at
+ * each call. */
+bool r2_setup_is_last(struct r2_inst *inst, int dev, int nic);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many: where the NIC of
- * either end is one of last resort, that path alone, or 0 where the other end has none like it. */
+ * either end is one over TCP, that path alone, or 0 where the other end has none like it. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
                    int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
                    uint8_t r_out[IB_MAX_PATHS]);

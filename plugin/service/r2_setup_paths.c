@@ -20,7 +20,12 @@ _Static_assert(R2_MOST_rq_depth <= IB_RECORDS,
 /* A NIC of last resort, of either host. */
 static bool is_last(const struct fo_nic *nic)
 {
-    return nic->rail == IB_LAST_RAIL || nic->rail == IB_LAST_RAIL_IP6;
+    return nic->rail >= IB_LAST_RAIL_RDMA;
+}
+
+static bool is_tcp(const struct fo_nic *nic)
+{
+    return nic->rail >= IB_LAST_RAIL;
 }
 
 /* Inserts a pair behind those that are preferred as much or more; never before the primary. */
@@ -50,24 +55,26 @@ static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int
     return n < IB_MAX_PATHS ? n + 1 : n;
 }
 
-/* The path of last resort, behind all others: in the place of the last one where all are taken. */
+/* The paths of last resort, behind all others, and the one over TCP behind those over RDMA: in the
+ * place of the last one where all are taken. */
 static int add_last(const struct fo_nic *s_nic, int s_n, const struct fo_nic *r_nic, int r_n,
                     uint8_t *s_out, uint8_t *r_out, int n)
 {
-    int s = 0, r = 0, at = n < IB_MAX_PATHS ? n : IB_MAX_PATHS - 1;
+    for (int tcp = 0; tcp < 2; tcp++) {
+        for (int s = 0; s < s_n; s++) {
+            for (int r = 0; r < r_n; r++) {
+                int at = tcp && n == IB_MAX_PATHS ? n - 1 : n;
 
-    while (s < s_n && !(is_last(&s_nic[s]) && s_nic[s].usable)) {
-        s++;
+                if (is_last(&s_nic[s]) && is_tcp(&s_nic[s]) == tcp && s_nic[s].usable &&
+                    r_nic[r].usable && s_nic[s].rail == r_nic[r].rail && at < IB_MAX_PATHS) {
+                    s_out[at] = (uint8_t)s;
+                    r_out[at] = (uint8_t)r;
+                    n = at + 1;
+                }
+            }
+        }
     }
-    while (r < r_n && !(is_last(&r_nic[r]) && r_nic[r].usable)) {
-        r++;
-    }
-    if (s == s_n || r == r_n || s_nic[s].rail != r_nic[r].rail) {
-        return n;
-    }
-    s_out[at] = (uint8_t)s;
-    r_out[at] = (uint8_t)r;
-    return at + 1;
+    return n;
 }
 
 static int all_but_last(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
@@ -100,14 +107,14 @@ static int all_but_last(const struct fo_nic *s_nic, int s_n, int s_dev, const st
     return n;
 }
 
-/* Where one end of the connection is on a NIC of last resort, its host has no others. */
+/* Where one end of the connection is on one over TCP, its host has no NICs. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
                    int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
                    uint8_t r_out[IB_MAX_PATHS])
 {
     int n = 0;
 
-    if (!is_last(&s_nic[s_dev]) && !is_last(&r_nic[r_dev])) {
+    if (!is_tcp(&s_nic[s_dev]) && !is_tcp(&r_nic[r_dev])) {
         n = all_but_last(s_nic, s_n, s_dev, r_nic, r_n, r_dev, any_rail, s_out, r_out);
     }
     return add_last(s_nic, s_n, r_nic, r_n, s_out, r_out, n);
@@ -154,6 +161,23 @@ void r2_setup_check_path(struct r2_comm *c, int p)
     }
 }
 
+static bool is_named(const struct r2_inst *inst)
+{
+    struct ib_hca_filter f;
+    char why[128];
+
+    return inst->cfg.ib_hca[0] && ib_hca_parse(&f, inst->cfg.ib_hca, why, sizeof(why)) == 0 &&
+           f.count > 0 && !f.exclude;
+}
+
+static bool has_list(const struct r2_inst *inst, struct ib_hca_filter *f)
+{
+    char why[128];
+
+    return inst->cfg.backup_nics[0] != 0 &&
+           ib_hca_parse(f, inst->cfg.backup_nics, why, sizeof(why)) == 0;
+}
+
 /*
  * Why @nic, which nobody has named, is no backup for @primary; NULL: it is one. A NIC of another
  * network does not reach the same ports, and its own users want it. NICs of different generations
@@ -164,8 +188,12 @@ void r2_setup_check_path(struct r2_comm *c, int p)
 static const char *unlike(struct r2_inst *inst, const struct ib_nic *primary,
                           const struct ib_nic *nic)
 {
+    struct ib_hca_filter f;
     struct ib_addr a, b;
 
+    if (nic == primary || nic->last || primary->last || has_list(inst, &f) || is_named(inst)) {
+        return NULL;
+    }
     ib_nic_addr_get(&inst->nics, primary->index, &a);
     ib_nic_addr_get(&inst->nics, nic->index, &b);
     if (a.link_layer && b.link_layer && a.link_layer != b.link_layer) {
@@ -176,13 +204,13 @@ static const char *unlike(struct r2_inst *inst, const struct ib_nic *primary,
                : NULL;
 }
 
-static bool is_named(const struct r2_inst *inst)
+bool r2_setup_is_last(struct r2_inst *inst, int dev, int nic)
 {
-    struct ib_hca_filter f;
-    char why[128];
+    const struct ib_nic *n = &inst->nics.nic[nic];
 
-    return inst->cfg.ib_hca[0] && ib_hca_parse(&f, inst->cfg.ib_hca, why, sizeof(why)) == 0 &&
-           f.count > 0 && !f.exclude;
+    return n->last ||
+           (inst->cfg.last_resort[0] != '\0' && strcmp(inst->cfg.last_resort, "off") != 0 &&
+            n->rail >= 0 && n->rail < IB_LAST_RAILS && unlike(inst, &inst->nics.nic[dev], n));
 }
 
 /* 0: no backup of NIC @dev. Else the earlier in NCCL_R2_BACKUP_NICS, the more; without a list what
@@ -190,24 +218,23 @@ static bool is_named(const struct r2_inst *inst)
 static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_nic *nic)
 {
     const struct ib_nic *primary = &inst->nics.nic[dev];
+    const char *left_out = unlike(inst, primary, nic);
+    bool last = r2_setup_is_last(inst, dev, nic->index);
     struct ib_hca_filter f;
-    const char *left_out;
-    char why[128];
     int rank;
 
-    if (nic->last) {
-        return 1;
+    if (left_out && !(inst->logged.left_out >> nic->index & 1)) {
+        inst->logged.left_out |= 1u << nic->index;
+        R2_INFO(
+            "NIC %s (%d Mb/s) is %s of %s (%d Mb/s): %s; NCCL_R2_BACKUP_NICS or NCCL_IB_HCA may name it",
+            nic->name, nic->speed_mbps, last ? "but the last resort" : "no backup", primary->name,
+            primary->speed_mbps, left_out);
     }
-    if (inst->cfg.backup_nics[0] == 0 ||
-        ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
-        left_out = nic == primary || is_named(inst) ? NULL : unlike(inst, primary, nic);
-        if (left_out && !(inst->logged.left_out >> nic->index & 1)) {
-            inst->logged.left_out |= 1u << nic->index;
-            R2_INFO(
-                "NIC %s (%d Mb/s) is no backup of %s (%d Mb/s): %s; NCCL_R2_BACKUP_NICS or NCCL_IB_HCA may name it",
-                nic->name, nic->speed_mbps, primary->name, primary->speed_mbps, left_out);
-        }
-        return left_out ? 0 : r2_balance_preference(inst, dev, nic->index);
+    if (left_out || last) {
+        return last;
+    }
+    if (!has_list(inst, &f)) {
+        return r2_balance_preference(inst, dev, nic->index);
     }
     if (!ib_hca_match(&f, nic->dev_name, nic->port, NULL)) {
         return 0;
@@ -224,7 +251,10 @@ int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS])
 
         memset(&out[i], 0, sizeof(out[i]));
         snprintf(out[i].name, sizeof(out[i].name), "%.*s", FO_NIC_NAME - 1, nic->name);
-        out[i].rail = (int16_t)nic->rail;
+        out[i].rail = (int16_t)(nic->last ? nic->rail : nic->rail % IB_LAST_RAIL_RDMA);
+        if (!nic->last && r2_setup_is_last(inst, dev, i)) {
+            out[i].rail = (int16_t)(IB_LAST_RAIL_RDMA + nic->rail);
+        }
         out[i].usable = s == IB_NIC_UP || s == IB_NIC_DOWN ? backup_preference(inst, dev, nic) : 0;
         out[i].gen = atomic_load_explicit(&nic->generation, memory_order_relaxed);
     }

@@ -116,6 +116,41 @@ void r2_report_advise_last(struct r2_report *r, uint64_t now)
     }
 }
 
+/* The same on an RDMA NIC. */
+void r2_report_advise_aside(struct r2_report *r, uint64_t now)
+{
+    struct r2_report_advice *a = &r->advice[R2_ADVICE_ASIDE];
+    const struct ib_nic *most = NULL;
+    uint32_t conns = 0;
+    char text[160];
+
+    for (int i = 0; i < r->inst->nics.count; i++) {
+        conns += r->nic[i].aside;
+        if (r->nic[i].aside && (most == NULL || r->nic[i].aside > r->nic[most->index].aside)) {
+            most = &r->inst->nics.nic[i];
+        }
+    }
+    if (most == NULL) {
+        if (a->holds && r->conns.standing > 0) {
+            R2_INFO("last resort: no connection goes over an RDMA NIC of another kind any more");
+        }
+        a->holds = 0;
+        return;
+    }
+    if (!a->holds) {
+        R2_WARN(
+            "last resort: no NIC of their own kind is left to %u of %u connections: they go on over %s (%d Mb/s)",
+            conns, r->conns.standing, most->name, most->speed_mbps);
+    }
+    if (is_new(a, now)) {
+        snprintf(
+            text, sizeof(text),
+            "%u of %u connections go over %.40s, no NIC of their own kind is left: a checkpoint is due",
+            conns, r->conns.standing, most->name);
+        advise(r, "last-resort", NULL, text, now);
+    }
+}
+
 void r2_report_advise_hang(struct r2_report *r, const char *host, int over, uint64_t now)
 {
     char text[128];

@@ -35,12 +35,18 @@ static struct r2_counted state_of(const struct r2_comm *c)
 {
     const struct ib_nics *nics = c->conn.nics;
     uint32_t rdma = (uint32_t)((1ull << (nics->count - nics->last_count)) - 1), stood = 0;
+    uint32_t others = 0, aside = 0; /* that carry, and the first of last resort */
     struct r2_counted n = {.stands = 1};
 
     for (int p = 0; p < c->conn.npaths; p++) {
         uint32_t bit = 1u << c->conn.path[p].nic;
 
         n.over |= c->seen.path[p].state == FO_UP ? bit : 0;
+        if (c->seen.path[p].state == FO_UP && (c->conn.last >> p & 1)) {
+            aside = aside ? aside : bit;
+        } else if (c->seen.path[p].state == FO_UP) {
+            others |= bit;
+        }
         stood |= c->seen.path[p].stood ? bit : 0;
     }
     n.moved = stood & ~n.over;
@@ -54,6 +60,7 @@ static struct r2_counted state_of(const struct r2_comm *c)
         }
     }
     n.resort = n.over && !(n.over & rdma);
+    n.aside = others ? 0 : aside & rdma;
     return n;
 }
 
@@ -79,6 +86,7 @@ void r2_report_count_state(struct r2_report *r, struct r2_comm *c)
     FOLLOW(is, was, moved)
     FOLLOW(is, was, last)
     FOLLOW(is, was, ours)
+    FOLLOW(is, was, aside)
     r->nic[c->dev].primary += (uint32_t)is.stands - was->stands;
     r->conns.standing += (uint32_t)is.stands - was->stands;
     r->conns.resort += (uint32_t)is.resort - was->resort;

@@ -43,7 +43,8 @@ struct r2_report_nic {
     enum ib_nic_state state;
     uint64_t sent, received, wrs;
     uint32_t over, primary, moved, last; /* connections, as in struct r2_stat_nic ... */
-    uint32_t ours; /* of those moved away: for what is not known to be the peer's */
+    uint32_t ours;  /* of those moved away: for what is not known to be the peer's */
+    uint32_t aside; /* that it carries as their last resort, which is an RDMA NIC */
     uint64_t stalls, stall_ns, stall_at; /* without a fault: how many, the last one, until when
                                             (CLOCK_REALTIME, ns; 0: none) */
     uint64_t stall_warned;               /* ns */
@@ -52,6 +53,7 @@ struct r2_report_nic {
 enum r2_report_reason {
     R2_ADVICE_LAST_NIC,
     R2_ADVICE_LAST_RESORT,
+    R2_ADVICE_ASIDE,
     R2_ADVICE_HANG,
     R2_ADVICE_REASONS
 };
@@ -146,6 +148,8 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c);
 void r2_report_advise_nics(struct r2_report *r, uint64_t now);
 /* ... or since connections go on over TCP alone. */
 void r2_report_advise_last(struct r2_report *r, uint64_t now);
+/* ... or over an RDMA NIC that is their last resort. */
+void r2_report_advise_aside(struct r2_report *r, uint64_t now);
 void r2_report_advise_hang(struct r2_report *r, const char *host, int over, uint64_t now);
 /* At init: what NCCL_R2_ON_EVENT needs; a WARN where it cannot be run. */
 void r2_report_advise_open(struct r2_report *r);

@@ -12,9 +12,8 @@ static struct r2_stat_view view;
 static char events[64 * 1024];
 
 /* Both ends share a run directory, as two processes of one host do. */
-static inline void begin(int nics, const char *const *more)
+static inline void report_begin(void)
 {
-    create(nics, more);
     host_dir(0);
     memcpy(rig->side[1].inst->share.run_dir, rig->side[0].inst->share.run_dir, sizeof(dir));
     for (int i = 0; i < 2; i++) {
@@ -24,6 +23,12 @@ static inline void begin(int nics, const char *const *more)
         ck_assert_ptr_nonnull(rig->side[i].inst->telemetry.report);
     }
     join();
+}
+
+static inline void begin(int nics, const char *const *more)
+{
+    create(nics, more);
+    report_begin();
 }
 
 static inline struct r2_report *report(int side)

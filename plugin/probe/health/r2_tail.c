@@ -111,7 +111,7 @@ bool r2_tail_may_end(const struct r2_comm *c, int p)
     int left = ib_conn_pairs(&c->conn, ib_conn_carrying(&c->conn, others));
 
     if (!c->inst->cfg.watchdog || !c->inst->cfg.failover || r2_drain_has(c, p) ||
-        (c->conn.last >> p & 1) || /* TCP loses no packets, and its queue may be long */
+        c->inst->nics.nic[path->nic].last || /* TCP loses no packets, and its queue may be long */
         (c->inst->cfg.min_nics > 1 && left <= c->inst->cfg.min_nics)) { /* both may end one */
         return 0;
     }

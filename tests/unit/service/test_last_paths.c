@@ -82,6 +82,33 @@ START_TEST(families_do_not_mix)
 }
 END_TEST
 
+/* RDMA NICs of last resort: each to its like, between the others and TCP; no place is taken from
+ * the others for them. i: other NICs; crossrail */
+START_TEST(over_rdma_before_tcp)
+{
+    struct fo_nic nic[IB_MAX_NICS];
+
+    for (int any = 0; any < 2; any++) {
+        int n = host(nic, _i, 1), got, regular = any ? _i * _i : _i;
+
+        for (int i = 0; i < 2; i++) { /* in front, as numbers may be */
+            memmove(&nic[1], nic, (size_t)n++ * sizeof(*nic));
+            nic[0] = (struct fo_nic){.rail = (int16_t)(IB_LAST_RAIL_RDMA + i), .usable = 1};
+        }
+        regular = regular < IB_MAX_PATHS ? regular : IB_MAX_PATHS;
+        got = r2_setup_paths(nic, n, 2, nic, n, 2, any, s_out, r_out);
+        ck_assert_int_eq(got, regular + 3 < IB_MAX_PATHS ? regular + 3 : IB_MAX_PATHS);
+        for (int p = 0; p < got; p++) {
+            bool tcp = s_out[p] == n - 1;
+
+            ck_assert_int_eq(tcp, p == got - 1);
+            ck_assert_int_eq(s_out[p] < 2, p >= regular && !tcp);
+            ck_assert(s_out[p] == r_out[p] || (any && s_out[p] >= 2 && r_out[p] >= 2));
+        }
+    }
+}
+END_TEST
+
 /* A host without an RDMA NIC. i: the sender's, the receiver's; the other has none like it; one of
  * the other family */
 START_TEST(a_host_has_no_other)
@@ -107,7 +134,9 @@ START_TEST(it_carries_where_it_is_alone)
         {0x4, 0x4, 0x4, 0x4}, /* none is */
         {0x6, 0x6, 0x4, 0x2}, /* the one that is left is drained: sooner than TCP */
         {0x3, 0x2, 0x0, 0x1}, /* there is none of last resort */
-        {0x3, 0x3, 0x0, 0x3},
+        {0x3, 0x3, 0x0, 0x3}, {0xf, 0xc, 0xc, 0x3}, /* there are two: none carries yet */
+        {0xc, 0xc, 0xc, 0x4},                       /* ... the first alone */
+        {0x8, 0xc, 0xc, 0x8},                       /* ... the other one is left */
     };
     struct ib_conn l = {.up = row[_i][0], .drained = row[_i][1], .last = row[_i][2]};
 
@@ -157,10 +186,11 @@ static void add(TCase *t)
     tcase_add_loop_test(t, both_need_one, 0, 3);
     tcase_add_test(t, it_crosses_no_rail);
     tcase_add_test(t, families_do_not_mix);
+    tcase_add_loop_test(t, over_rdma_before_tcp, 1, 6);
     tcase_add_loop_test(t, a_host_has_no_other, 0, 4);
     tcase_add_loop_test(t, it_flushes_where_another_nic_reaches_gpus, 0, 4);
     tcase_add_loop_test(t, its_gid_is_shown_without_the_secret, 0, 2);
-    tcase_add_loop_test(t, it_carries_where_it_is_alone, 0, 6);
+    tcase_add_loop_test(t, it_carries_where_it_is_alone, 0, 9);
 }
 
 int main(void)

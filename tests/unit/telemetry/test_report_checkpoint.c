@@ -59,6 +59,40 @@ START_TEST(an_only_nic_asks_for_none)
 }
 END_TEST
 
+/* The last resort is an RDMA NIC of another kind: once, until one of the connection's own is back.
+ */
+START_TEST(a_nic_of_another_kind_asks_for_a_checkpoint)
+{
+    create(3, (const char *[]){"NCCL_R2_LAST_RESORT=auto", NULL});
+    for (int i = 0; i < 2; i++) {
+        rig->side[i].inst->nics.nic[2].speed_mbps = 10000;
+    }
+    report_begin();
+    messages(4);
+    rig_fault(rig, "*:n0 down");
+    messages(4);
+    look(0);
+    ck_assert_uint_eq(checkpoints("\"last-resort\""), 0); /* its like carries */
+    rig_fault(rig, "*:n1 down");
+    messages(4);
+    look(0);
+    ck_assert_uint_eq(checkpoints("\"last-resort\""), 2); /* each process */
+    ck_assert_ptr_nonnull(
+        strstr(lines(), "\"text\":\"1 of 1 connections go over fab2, no NIC of their own kind is "
+                        "left: a checkpoint is due\""));
+    ck_assert_msg(strstr(rig->last_warn[0],
+                         "last resort: no NIC of their own kind is left to 1 of 1 connections: "
+                         "they go on over fab2 (10000 Mb/s)") != NULL,
+                  "%s", rig->last_warn[0]);
+    rig_fault(rig, "*:n1 up");
+    rig_run(rig, 3 * RIG_S);
+    look(0);
+    ck_assert_uint_eq(report(0)->nic[2].aside, 0);
+    ck_assert_uint_eq(checkpoints("\"last-resort\""), 2);
+    end();
+}
+END_TEST
+
 /* What cannot be run is said at the start, and the event comes all the same: also where nothing
  * else of a report is wanted. */
 START_TEST(a_program_that_cannot_be_run)
@@ -121,6 +155,7 @@ static void add(TCase *t)
 {
     tcase_add_test(t, the_last_nic_asks_for_a_checkpoint);
     tcase_add_test(t, an_only_nic_asks_for_none);
+    tcase_add_test(t, a_nic_of_another_kind_asks_for_a_checkpoint);
     tcase_add_loop_test(t, a_program_that_cannot_be_run, 0, 2);
     tcase_add_test(t, who_is_held_up_asks_for_a_checkpoint);
 }

@@ -142,6 +142,7 @@ struct sim_params {
     uint64_t setup_ns;  /* connections are made within this time: late ones find NICs dead */
     int loopback_pct, cross_dev_pct;
     int last_nic;   /* the last NIC of each host is one of last resort */
+    int aside;      /* ... and so is the one before it, an RDMA NIC of another speed class */
     int all_go;     /* every rail but the safe one is struck */
     int idle_rails; /* all connections are on the safe rail: the others carry nothing */
     int crossrail;  /* rails reach each other, and any pair of NICs may be a path ... */
@@ -366,7 +367,7 @@ struct sim_conn {
     int may_fail; /* an error is a legal end from now on */
     int left;     /* the receiver has aborted: what lands in its open slots is nobody's */
     struct {
-        uint64_t wrs[IB_MAX_NICS];
+        uint64_t bytes[IB_MAX_NICS];
         uint32_t inc[IB_MAX_NICS];
         int looks[IB_MAX_NICS];
     } resort; /* at the last look */
@@ -463,7 +464,7 @@ void sim_deaf_short_draw(struct sim_params *p, struct fab_rng *r);
 
 /* ---- last resort ---- */
 
-void sim_resort_verbs(const struct sim_params *p, struct ib_verbs *verbs);
+void sim_resort_verbs(const struct sim_params *p, struct ib_verbs *verbs, struct r2_config *cfg);
 void sim_resort_rates(struct sim *s, struct fab_desc *d);
 void sim_resort_watch(struct sim *s);
 

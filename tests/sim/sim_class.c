@@ -420,6 +420,7 @@ static void draw_resort(struct sim_params *p, struct fab_rng *r)
     }
     p->nics = (int)sim_pick(r, 2, 4);
     p->last_nic = 1;
+    p->aside = p->nics > 2 && sim_pct(r, 50);
     p->stall_ms = p->stall_ms < 1000 ? 1000 : p->stall_ms;
 }
 

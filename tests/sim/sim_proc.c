@@ -256,9 +256,9 @@ static void devices_make(struct sim_proc *p, struct ib_verbs *verbs, struct r2_c
     const struct sim_params *sp = &p->sim->p;
 
     plain = *verbs;
-    sim_resort_verbs(sp, verbs);
     snprintf(cfg->ib_hca, sizeof(cfg->ib_hca),
              "fab"); /* named: else one of another sort, or much slower, is no backup */
+    sim_resort_verbs(sp, verbs, cfg);
     if (sp->no_inline) {
         verbs->create_qp = create_qp_no_inline;
     }

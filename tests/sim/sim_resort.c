@@ -1,10 +1,11 @@
 /*
  * Hosts with a NIC of last resort (docs/last-resort.md): the last of each, which NCCL is not shown.
  * What it stands for is TCP, which is slower than RDMA, loses nothing, and whose fence is exact;
- * the fabric's NIC is harsher, since its packets may come late.
+ * the fabric's NIC is harsher, since its packets may come late. The one before it may be an RDMA
+ * NIC that is the last resort of the others.
  *
- * Nothing goes over it before something has broken, nor once a path over RDMA has been up for a
- * while.
+ * Nothing goes over either before something has broken, nor once a path that is preferred has been
+ * up for a while.
  */
 #include "sim.h"
 
@@ -14,17 +15,40 @@
 #include "plugin/core/r2_inst.h"
 #include "plugin/ib_transport/ib_path.h"
 
-#define LOOKS 10 /* of sim_resort_watch(): for so long an incarnation over RDMA has been up */
+#define LOOKS 10 /* of sim_resort_watch(): for so long an incarnation has been up */
 
 static int nic_of_last;
+static int (*query_port_real)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
+
+static int number_of(struct ibv_context *ctx)
+{
+    return atoi(strpbrk(ctx->device->name, "0123456789"));
+}
 
 static int last_resort(struct ibv_context *ctx)
 {
-    return atoi(strpbrk(ctx->device->name, "0123456789")) == nic_of_last ? 10000 : 0; /* Mb/s */
+    return number_of(ctx) == nic_of_last ? 10000 : 0; /* Mb/s */
 }
 
-void sim_resort_verbs(const struct sim_params *p, struct ib_verbs *verbs)
+static int query_port_slow(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
+    int rc = query_port_real(ctx, port, attr);
+
+    if (rc == 0 && number_of(ctx) == nic_of_last - 1) {
+        attr->active_width = 1;
+        attr->active_speed = 1; /* one lane of 2.5 Gb/s */
+    }
+    return rc;
+}
+
+void sim_resort_verbs(const struct sim_params *p, struct ib_verbs *verbs, struct r2_config *cfg)
+{
+    if (p->aside) {
+        query_port_real = verbs->query_port;
+        verbs->query_port = query_port_slow;
+        cfg->ib_hca[0] = '\0';
+        snprintf(cfg->last_resort, sizeof(cfg->last_resort), "auto");
+    }
     if (p->last_nic) {
         nic_of_last = p->nics - 1;
         verbs->last_resort = last_resort;
@@ -48,41 +72,42 @@ static int anything_has_fired(const struct sim *s)
     return 0;
 }
 
-/* Whether one incarnation over RDMA has been up at each of the last so many looks. */
-static int rdma_is_up_for_long(struct sim_conn *c, const struct ib_conn *l)
+/* The paths of which one incarnation has been up at each of the last so many looks. */
+static uint32_t up_for_long(struct sim_conn *c, const struct ib_conn *l)
 {
-    int longest = 0;
+    uint32_t paths = 0;
 
     for (int p = 0; p < l->npaths; p++) {
-        uint32_t inc = ib_conn_rdma(l) >> p & 1 ? l->path[p].inc : 0;
+        uint32_t inc = l->up >> p & 1 ? l->path[p].inc : 0;
 
         c->resort.looks[p] = inc && inc == c->resort.inc[p] ? c->resort.looks[p] + 1 : 0;
         c->resort.inc[p] = inc;
-        longest = c->resort.looks[p] > longest ? c->resort.looks[p] : longest;
+        paths |= (uint32_t)(c->resort.looks[p] >= LOOKS) << p;
     }
-    return longest >= LOOKS;
+    return paths;
 }
 
 static void conn_watch(struct sim_conn *c)
 {
     const struct ib_conn *l = &c->s.comm->conn;
-    int back = rdma_is_up_for_long(c, l);
+    uint32_t stands = up_for_long(c, l);
 
     for (uint32_t m = l->last; m; m &= m - 1) {
         int p = __builtin_ctz(m);
-        uint64_t wrs = l->path[p].count.wrs;
+        uint64_t bytes = l->path[p].count.bytes; /* writes of none ask whether it answers */
 
-        if (wrs == c->resort.wrs[p]) {
+        if (bytes == c->resort.bytes[p]) {
             continue;
         }
-        if (wrs && !anything_has_fired(c->sim)) {
+        if (bytes && !anything_has_fired(c->sim)) {
             sim_fail(c->sim, "conn %d: goes over the last resort, and nothing has happened",
                      c->index);
         }
-        if (wrs > c->resort.wrs[p] && back) {
-            sim_fail(c->sim, "conn %d: goes over the last resort, and RDMA is back", c->index);
+        if (bytes > c->resort.bytes[p] && (stands & ~(l->last & ~0u << p))) {
+            sim_fail(c->sim, "conn %d: goes over the last resort, path %d, while paths %#x stand",
+                     c->index, p, stands);
         }
-        c->resort.wrs[p] = wrs;
+        c->resort.bytes[p] = bytes;
         c->sim->st.resorts++;
     }
 }

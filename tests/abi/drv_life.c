@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define QUICK_MS 1000 /* nothing that must not block may take this long, busy machine or not */
+/* Nothing that must not block may take this long. RC gives up later, and with it whoever waits for
+ * a peer or a packet; a driver on an emulated processor takes a second to bring queue pairs to ERR.
+ */
+#define QUICK_MS 5000
 
 /* One message each way, checked. */
 static void ping(struct drv_link *l, char *out, char *in, void *mo, void *mi, size_t len,

@@ -175,8 +175,8 @@ struct ib_conn {
                     relaxed: the watchdog reads it without */
     uint32_t drained; /* bit per path: to carry new work only where no other path can; those of
                          @last are; written by failover only */
-    uint32_t last;    /* bit per path: of last resort, the preferred first; const once set-up has
-                         begun */
+    uint32_t last;    /* bit per path: of last resort; of those that are up the first carries; const
+                         once set-up has begun */
     uint32_t weight[IB_MAX_PATHS]; /* of the NIC pair of each path, in any unit, against the others:
                                       written by r2_balance only; 0 where others carry all */
     uint8_t wide; /* all usable paths carry, though the primary is up; written by r2_balance only */

@@ -55,8 +55,10 @@ const char *r2_setup_name(enum r2_setup s);
  * be backups, larger ones first. Returns how many. */
 int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
 /* NIC @nic carries for connections of NIC @dev only where no other does: TCP, and with
- * NCCL_R2_LAST_RESORT an RDMA NIC that is no backup of @dev, being of another kind. The same at
- * each call. */
+ * NCCL_R2_LAST_RESORT an RDMA NIC that is no backup of @dev, being of another kind. Thread:
+ * service. Does not block. Each end asks for itself, S once more when it has R's answer: where a
+ * port has become of another link layer meanwhile, one end prefers another path than the other
+ * does, and no more. */
 bool r2_setup_is_last(struct r2_inst *inst, int dev, int nic);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many: where the NIC of
  * either end is one over TCP, that path alone, or 0 where the other end has none like it. */

@@ -215,11 +215,10 @@ bool r2_setup_is_last(struct r2_inst *inst, int dev, int nic)
 
 /* 0: no backup of NIC @dev. Else the earlier in NCCL_R2_BACKUP_NICS, the more; without a list what
  * the topology says. */
-static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_nic *nic)
+static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_nic *nic, bool last)
 {
     const struct ib_nic *primary = &inst->nics.nic[dev];
     const char *left_out = unlike(inst, primary, nic);
-    bool last = r2_setup_is_last(inst, dev, nic->index);
     struct ib_hca_filter f;
     int rank;
 
@@ -248,14 +247,15 @@ int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS])
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
         enum ib_nic_state s = ib_nic_state_get(nic);
+        bool last = r2_setup_is_last(inst, dev, i);
 
         memset(&out[i], 0, sizeof(out[i]));
         snprintf(out[i].name, sizeof(out[i].name), "%.*s", FO_NIC_NAME - 1, nic->name);
-        out[i].rail = (int16_t)(nic->last ? nic->rail : nic->rail % IB_LAST_RAIL_RDMA);
-        if (!nic->last && r2_setup_is_last(inst, dev, i)) {
-            out[i].rail = (int16_t)(IB_LAST_RAIL_RDMA + nic->rail);
-        }
-        out[i].usable = s == IB_NIC_UP || s == IB_NIC_DOWN ? backup_preference(inst, dev, nic) : 0;
+        out[i].rail = (int16_t)(nic->last ? nic->rail
+                                : last    ? IB_LAST_RAIL_RDMA + nic->rail
+                                          : nic->rail % IB_LAST_RAIL_RDMA);
+        out[i].usable =
+            s == IB_NIC_UP || s == IB_NIC_DOWN ? backup_preference(inst, dev, nic, last) : 0;
         out[i].gen = atomic_load_explicit(&nic->generation, memory_order_relaxed);
     }
     return inst->nics.count;

@@ -291,7 +291,6 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int tick)
         r2_report_rows_write(r);
         r2_report_advise_nics(r, now);
         r2_report_advise_last(r, now);
-        r2_report_advise_aside(r, now);
     }
     events_flush(r);
     return r->stalling && r2_elapsed(now, r->stall_since) < STALL_SOON ? now + STALL_POLL

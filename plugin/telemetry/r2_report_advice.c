@@ -88,66 +88,51 @@ void r2_report_advise_nics(struct r2_report *r, uint64_t now)
     }
 }
 
-void r2_report_advise_last(struct r2_report *r, uint64_t now)
+/* @conns connections go over @nic, or others of its kind, as their last resort. */
+static void advise_resort(struct r2_report *r, struct r2_report_advice *a, uint32_t conns,
+                          const struct ib_nic *nic, uint64_t now)
 {
-    int conns = r->inst->nics.last_count ? (int)r->conns.resort : 0, all = (int)r->conns.standing;
-    struct r2_report_advice *a = &r->advice[R2_ADVICE_LAST_RESORT];
-    const struct ib_nics *nics = &r->inst->nics;
-    const struct ib_nic *nic = &nics->nic[nics->count - 1];
+    const char *what = nic->last ? "RDMA path" : "NIC of their own kind";
     char text[160];
 
     if (conns == 0) {
-        if (a->holds && all > 0) { /* the end of the last connection is no return */
-            R2_INFO("last resort: no connection goes over %s any more", nic->name);
+        if (a->holds && r->conns.standing > 0) { /* the end of the last connection is no return */
+            R2_INFO("last resort: no connection goes over %s any more",
+                    nic->last ? nic->name : "an RDMA NIC of another kind");
         }
         a->holds = 0;
         return;
     }
     if (!a->holds) {
         R2_WARN(
-            "last resort: no RDMA path is left to %d of %d connections: they go on over TCP (%s, %d Mb/s), which is for a checkpoint, not for training",
-            conns, all, nic->name, nic->speed_mbps);
+            "last resort: no %s is left to %u of %u connections: they go on over %s (%s%s%d Mb/s), which is for a checkpoint, not for training",
+            what, conns, r->conns.standing, nic->last ? "TCP" : nic->name,
+            nic->last ? nic->name : "", nic->last ? ", " : "", nic->speed_mbps);
     }
     if (is_new(a, now)) {
         snprintf(text, sizeof(text),
-                 "%d of %d connections go over TCP, no RDMA path is left: a checkpoint is due",
-                 conns, all);
+                 "%u of %u connections go over %.40s, no %s is left: a checkpoint is due", conns,
+                 r->conns.standing, nic->last ? "TCP" : nic->name, what);
         advise(r, "last-resort", NULL, text, now);
     }
 }
 
-/* The same on an RDMA NIC. */
-void r2_report_advise_aside(struct r2_report *r, uint64_t now)
+void r2_report_advise_last(struct r2_report *r, uint64_t now)
 {
-    struct r2_report_advice *a = &r->advice[R2_ADVICE_ASIDE];
-    const struct ib_nic *most = NULL;
-    uint32_t conns = 0;
-    char text[160];
+    const struct ib_nics *nics = &r->inst->nics;
+    const struct ib_nic *most = &nics->nic[0]; /* of RDMA, over which most go */
+    uint32_t aside = 0;
 
-    for (int i = 0; i < r->inst->nics.count; i++) {
-        conns += r->nic[i].aside;
-        if (r->nic[i].aside && (most == NULL || r->nic[i].aside > r->nic[most->index].aside)) {
-            most = &r->inst->nics.nic[i];
-        }
+    for (int i = 0; i < nics->count - nics->last_count; i++) {
+        aside += r->nic[i].aside;
+        most = r->nic[i].aside > r->nic[most->index].aside ? &nics->nic[i] : most;
     }
-    if (most == NULL) {
-        if (a->holds && r->conns.standing > 0) {
-            R2_INFO("last resort: no connection goes over an RDMA NIC of another kind any more");
-        }
-        a->holds = 0;
-        return;
+    if (nics->count > nics->last_count) {
+        advise_resort(r, &r->advice[R2_ADVICE_ASIDE], aside, most, now);
     }
-    if (!a->holds) {
-        R2_WARN(
-            "last resort: no NIC of their own kind is left to %u of %u connections: they go on over %s (%d Mb/s)",
-            conns, r->conns.standing, most->name, most->speed_mbps);
-    }
-    if (is_new(a, now)) {
-        snprintf(
-            text, sizeof(text),
-            "%u of %u connections go over %.40s, no NIC of their own kind is left: a checkpoint is due",
-            conns, r->conns.standing, most->name);
-        advise(r, "last-resort", NULL, text, now);
+    if (nics->last_count) {
+        advise_resort(r, &r->advice[R2_ADVICE_LAST_RESORT], r->conns.resort,
+                      &nics->nic[nics->count - 1], now);
     }
 }
 

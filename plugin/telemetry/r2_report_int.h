@@ -146,10 +146,8 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c);
 /* r2_report_advice.c: whether a checkpoint is due, since the last usable NIC is, or a process of
  * @host holds the job up (@over: does not any more). */
 void r2_report_advise_nics(struct r2_report *r, uint64_t now);
-/* ... or since connections go on over TCP alone. */
+/* ... or since connections go on over TCP alone, or an RDMA NIC that is their last resort. */
 void r2_report_advise_last(struct r2_report *r, uint64_t now);
-/* ... or over an RDMA NIC that is their last resort. */
-void r2_report_advise_aside(struct r2_report *r, uint64_t now);
 void r2_report_advise_hang(struct r2_report *r, const char *host, int over, uint64_t now);
 /* At init: what NCCL_R2_ON_EVENT needs; a WARN where it cannot be run. */
 void r2_report_advise_open(struct r2_report *r);

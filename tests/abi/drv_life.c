@@ -8,8 +8,7 @@
 #include <string.h>
 
 /* Nothing that must not block may take this long. RC gives up later, and with it whoever waits for
- * a peer or a packet; a driver on an emulated processor takes a second to bring queue pairs to ERR.
- */
+ * a peer or a packet; on an emulated processor (check-lab) a close has taken more than a second. */
 #define QUICK_MS 5000
 
 /* One message each way, checked. */

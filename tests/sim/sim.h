@@ -367,7 +367,7 @@ struct sim_conn {
     int may_fail; /* an error is a legal end from now on */
     int left;     /* the receiver has aborted: what lands in its open slots is nobody's */
     struct {
-        uint64_t bytes[IB_MAX_NICS];
+        uint64_t moved[IB_MAX_NICS];
         uint32_t inc[IB_MAX_NICS];
         int looks[IB_MAX_NICS];
     } resort; /* at the last look */

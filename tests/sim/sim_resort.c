@@ -94,20 +94,22 @@ static void conn_watch(struct sim_conn *c)
 
     for (uint32_t m = l->last; m; m &= m - 1) {
         int p = __builtin_ctz(m);
-        uint64_t bytes = l->path[p].count.bytes; /* writes of none ask whether it answers */
+        const struct ib_path *path = &l->path[p];
+        /* writes of no bytes ask whether an RDMA NIC answers */
+        uint64_t moved = l->nics->nic[path->nic].last ? path->count.wrs : path->count.bytes;
 
-        if (bytes == c->resort.bytes[p]) {
+        if (moved == c->resort.moved[p]) {
             continue;
         }
-        if (bytes && !anything_has_fired(c->sim)) {
+        if (moved && !anything_has_fired(c->sim)) {
             sim_fail(c->sim, "conn %d: goes over the last resort, and nothing has happened",
                      c->index);
         }
-        if (bytes > c->resort.bytes[p] && (stands & ~(l->last & ~0u << p))) {
+        if (moved > c->resort.moved[p] && (stands & ~(l->last & ~0u << p))) {
             sim_fail(c->sim, "conn %d: goes over the last resort, path %d, while paths %#x stand",
                      c->index, p, stands);
         }
-        c->resort.bytes[p] = bytes;
+        c->resort.moved[p] = moved;
         c->sim->st.resorts++;
     }
 }

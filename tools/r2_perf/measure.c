@@ -216,8 +216,8 @@ static int measure_next_get(struct measure *m, const struct measure_state *s)
         return (int)util_size_min((size_t)left, (size_t)s->batch);
     }
     own->each_ns = s->done ? s->timed_ns / (uint64_t)s->done : MEASURE_BATCH_NS - 1;
-    own->on = util_now_ns() - s->began_ns < m->o->duration_ns ||
-              (s->c->watched && m->unfinished && m->unfinished(m->started_arg));
+    own->on = m->rank == 0 && (util_now_ns() - s->began_ns < m->o->duration_ns ||
+                               (s->c->watched && m->unfinished && m->unfinished(m->started_arg)));
     if (boot_allgather(m->boot, all, sizeof(all[0])) != 0) {
         return -1;
     }

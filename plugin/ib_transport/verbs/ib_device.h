@@ -94,10 +94,12 @@ struct ib_nic {
 
 #define IB_LAST_SECRET      2 /* where it lies in the GID of a NIC of last resort, and its bytes */
 #define IB_LAST_SECRET_SIZE 10
-#define IB_LAST_RAIL_RDMA   0x7e00 /* plus its rail: an RDMA NIC that is one for a connection */
-#define IB_LAST_RAILS       0x100  /* those that have a number there */
-#define IB_LAST_RAIL        0x7f00 /* of NICs of last resort: they reach each other and no others */
-#define IB_LAST_RAIL_IP6    0x7f01 /* of those that have two GIDs, likewise */
+#define IB_LAST_RAIL_RDMA                                                                          \
+    0x7e00                      /* plus its rail: an RDMA NIC that is one for a connection; ...    \
+                                 */
+#define IB_LAST_RAILS    0x100  /* ... of a rail below this */
+#define IB_LAST_RAIL     0x7f00 /* of NICs of last resort: they reach each other and no others */
+#define IB_LAST_RAIL_IP6 0x7f01 /* of those that have two GIDs, likewise */
 
 #define IB_PTR_HOST   1
 #define IB_PTR_CUDA   2

@@ -197,8 +197,8 @@ static int device_add(struct opening *o, struct ibv_device *dev)
 
     snprintf(nic.dev_name, sizeof(nic.dev_name), "%s", v->get_device_name(dev));
     if (dev->transport_type == IBV_TRANSPORT_IWARP) {
-        /* Its ports call themselves Ethernet, as RoCE's do, but no queue pair goes to RTR by
-         * ibv_modify_qp alone: iWARP runs on a TCP connection that librdmacm makes. */
+        /* Its ports call themselves Ethernet, as RoCE's do, but ibv_modify_qp alone brings no queue
+         * pair to RTS (siw: EINVAL): iWARP runs on a TCP connection that librdmacm makes. */
         R2_INFO("RDMA device %s is left out: iWARP connects through librdmacm alone", nic.dev_name);
         return 0;
     }

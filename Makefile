@@ -81,8 +81,8 @@ STANDIN_TEST_SRC := $(wildcard tests/nccl/unit/test_*.c)
 # Pure: they want neither CUDA's headers nor NCCL.
 STANDIN_TESTS := $(foreach r,$(STANDIN_RELEASES),$(patsubst tests/nccl/unit/%.c,$(B)/nccl-standin/$(r)/%,$(STANDIN_TEST_SRC)))
 NVML_SRC  := tests/nccl/standin/nvml.c tests/nccl/standin/gpu_settings.c
-NCCL_LIFE_SRC := $(wildcard tests/nccl/rank/nccl_life*.c) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c tools/r2_perf/util.c
-NCCL_RANK_SRC := $(filter-out $(NCCL_LIFE_SRC),$(wildcard tests/nccl/rank/*.c)) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c player.c),$(PERF_SRC))
+NCCL_LIFE_SRC := $(wildcard tests/nccl/rank/nccl_life*.c) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c tests/nccl/rank/nccl_yield.c tools/r2_perf/util.c
+NCCL_RANK_SRC := $(filter-out $(NCCL_LIFE_SRC),$(wildcard tests/nccl/rank/*.c)) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c tests/nccl/rank/nccl_yield.c $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c player.c),$(PERF_SRC))
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.

@@ -40,6 +40,17 @@ bad=$B/nccl-standin/bad/libnccl.so.2
 known=22809
 echo "no library" >"$T/text.so"
 
+# What NCCL yields with is the program's own (rank/nccl_yield.c): the loader finds it where it is exported.
+for p in r2_nccl r2_nccl_life; do
+    if nm -D --defined-only "$B/$p" | grep -q ' T sched_yield$'; then
+        passed=$((passed + 1))
+        echo "ok   $p has a sched_yield of its own"
+    else
+        failed=$((failed + 1))
+        echo "FAIL $p exports no sched_yield: NCCL finds the C library's"
+    fi
+done
+
 says "no library" "$T/none.so: cannot open shared object file" job "$T/none.so"
 says "a text" "$T/text.so: " job "$T/text.so"
 says "a folder" "$T: " job "$T"

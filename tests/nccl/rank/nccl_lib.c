@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/nccl/rank/nccl_release.h"
+#include "tests/nccl/rank/nccl_yield.h"
 #include "tools/r2_perf/plugin.h"
 #include "tools/r2_perf/util.h"
 
@@ -185,6 +186,9 @@ static int libraries_open(const char *folder, char *error, size_t bytes)
     char file[PATH_MAX], path[PATH_MAX + 64];
     void *nccl, *cuda;
 
+    if (!real) {
+        nccl_yield_sleep();
+    }
     for (size_t i = 0; !real && i < sizeof(first) / sizeof(first[0]); i++) {
         snprintf(path, sizeof(path), "%s/nccl-standin/%s", folder, first[i]);
         if (library_open(path, RTLD_NOW, error, bytes) == NULL) {

@@ -102,7 +102,7 @@ FUZZ_KEPT := $(foreach f,$(FUZZ),$(B)/kept/$(f).unpacked)
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(B)/r2_diag $(TOPO_HWLOC)
-NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release gpus libnccl-profiler-watch.so deny_text bad/libnccl.so.2 bad/none/libnccl.so.2))
+NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(B)/bench/libnccl-net-ib.so $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release gpus libnccl-profiler-watch.so deny_text bad/libnccl.so.2 bad/none/libnccl.so.2))
 BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
 TEST_BINS     := $(BENCH_BINS) $(B)/bench/bench_paper $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/before/release.so $(B)/before/wire.so $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
@@ -123,7 +123,7 @@ gpu-bins: all $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/l
 # Every source, product and test build, compiled and not linked: for a second compiler.
 objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) $(PLAN_TOOL_SRC) $(REPORT_SRC) $(DIAG_SRC) $(PAPER_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
-         $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/gpus.c tests/nccl/bad/deny_text.c tests/nccl/watch/watch.c) $(call standin_obj,all,$(STANDIN_SRC) $(CUDART_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c) $(call standin_obj,bad/none,tests/nccl/bad/nccl_bad.c)) \
+         $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/gpus.c tests/nccl/bad/deny_text.c tests/nccl/watch/watch.c tests/nccl/ib/nccl_ib.c) $(call standin_obj,all,$(STANDIN_SRC) $(CUDART_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c) $(call standin_obj,bad/none,tests/nccl/bad/nccl_bad.c)) \
          $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(if $(CUDA),$(STANDIN_RELEASE_SRC),$(STANDIN_KERNEL_SRC)) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
          $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
@@ -302,6 +302,11 @@ bench-schedules: deps
 bench-last: deps
 	+@$(BUILD) all $(B)/bench/bench_pair
 	@RUNS=$(or $(RUNS),10) sh tests/bench/bench_last.sh $(B)
+# The plugin beside NCCL's own IB transport and others, all driven by one program. PEERS="--peer NAME=FILE ..."
+.PHONY: bench-peers
+bench-peers: deps
+	+@$(BUILD) all $(B)/bench/bench_pair $(if $(CUDA),$(B)/bench/libnccl-net-ib.so)
+	@RUNS=$(or $(RUNS),5) sh tests/bench/bench_peers.sh $(B) $(PEERS)
 .PHONY: bench-rings
 bench-rings: deps
 	+@$(BUILD) $(B)/bench/bench_inproc
@@ -501,6 +506,10 @@ $(B)/nccl-standin/topo.xml: tests/nccl/topo.xml
 $(B)/nccl-standin/libnccl-profiler-watch.so: $(call obj,tests/nccl/watch/watch.c)
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,defs
+# NCCL's own IB transport where a driver of plugins finds it.
+$(B)/bench/libnccl-net-ib.so: $(call obj,tests/nccl/ib/nccl_ib.c)
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,defs -ldl
 $(B)/r2_nccl: $(call obj,$(NCCL_RANK_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
 # Communicators that come and go inside NCCL; its conductor reads the fabric's counters.

@@ -5,6 +5,7 @@
  * run, by which the host is chosen whose NICs are lost
  *
  * Starts both sides under `softfab exec`; exit status 0 when both ended well.
+ * BENCH_PAIR_UNDER="0:COMMAND ..." runs side 0 under a command, a profiler's; 1: side 1.
  */
 #include "tests/bench/pair.h"
 
@@ -24,8 +25,9 @@
 
 #include "plugin/base/r2_time.h"
 
-#define LIMIT_S  300
-#define LOAD_MAX 16000
+#define LIMIT_S   300
+#define LOAD_MAX  16000
+#define UNDER_MAX 16 /* words of BENCH_PAIR_UNDER */
 
 uint64_t pair_now(void)
 {
@@ -202,6 +204,12 @@ static int side_run(int side, const char *peer, const char *plugin, const char *
         pair_load_run(runs);
     } else if (strcmp(what, "idle") == 0) {
         pair_idle_run(runs);
+    } else if (strcmp(what, "stream") == 0) {
+        pair_stream_run(runs);
+    } else if (strcmp(what, "crowd") == 0) {
+        pair_crowd_run(runs);
+    } else if (strncmp(what, "calls", 5) == 0) {
+        pair_calls_run(what, runs);
     } else if (strncmp(what, "last", 4) == 0) {
         pair_last_run(runs, strcmp(what, "last-silent") == 0);
     } else {
@@ -211,10 +219,30 @@ static int side_run(int side, const char *peer, const char *plugin, const char *
     return 0;
 }
 
+/* The words that this side is run under, put into @argv from @n on; how many there are then. */
+static int under_put(char **argv, int n, int side)
+{
+    const char *under = getenv("BENCH_PAIR_UNDER");
+    char *words, *save;
+
+    if (under == NULL || atoi(under) != side || (words = strchr(under, ':')) == NULL ||
+        (words = strdup(words + 1)) == NULL) {
+        return n;
+    }
+    for (char *w = strtok_r(words, " ", &save); w && n < UNDER_MAX;
+         w = strtok_r(NULL, " ", &save)) {
+        argv[n++] = w;
+    }
+    return n;
+}
+
 /* argv: --plugin FILE --softfab FILE --fabric NAME WHAT [RUNS] */
 static pid_t side_start(char **argv, int argc, int side, const int *fd)
 {
     char self[PATH_MAX], host[16], number[16];
+    char *start[7 + UNDER_MAX + 8] = {argv[4], "exec", "--name", argv[6], "--host", host, "--"};
+    char *rest[] = {self, "--side", host, number, argv[2], argv[7], argc > 8 ? argv[8] : "8", NULL};
+    int at;
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     pid_t parent = getpid(), pid = fork();
 
@@ -229,8 +257,11 @@ static pid_t side_start(char **argv, int argc, int side, const int *fd)
     snprintf(host, sizeof(host), "%d", side);
     snprintf(number, sizeof(number), "%d", fd[side]);
     close(fd[1 - side]);
-    execl(argv[4], argv[4], "exec", "--name", argv[6], "--host", host, "--", self, "--side", host,
-          number, argv[2], argv[7], argc > 8 ? argv[8] : "8", (char *)NULL);
+    at = under_put(start, 7, side);
+    for (size_t i = 0; i < sizeof(rest) / sizeof(rest[0]); i++) {
+        start[at++] = rest[i];
+    }
+    execv(argv[4], start);
     fprintf(stderr, "%s: %s\n", argv[4], strerror(errno));
     _exit(127);
 }
@@ -238,8 +269,18 @@ static pid_t side_start(char **argv, int argc, int side, const int *fd)
 static const struct {
     const char *name;
     int most; /* of its number */
-} whats[] = {{"setup", 64},      {"stall", 64}, {"load", LOAD_MAX},
-             {"idle", LOAD_MAX}, {"last", 99},  {"last-silent", 99}};
+} whats[] = {{"setup", 64},
+             {"stall", 64},
+             {"load", LOAD_MAX},
+             {"idle", LOAD_MAX},
+             {"stream", 100000000},
+             {"crowd", LOAD_MAX},
+             {"calls", 1000000},
+             {"calls-empty-send", 1000000},
+             {"calls-empty-recv", 1000000},
+             {"calls-no-receive", 1000000},
+             {"last", 99},
+             {"last-silent", 99}};
 
 static bool what_is_known(const char *name, const char *number)
 {
@@ -263,7 +304,8 @@ int main(int argc, char **argv)
         strcmp(argv[3], "--softfab") != 0 || strcmp(argv[5], "--fabric") != 0 ||
         !what_is_known(argv[7], argc > 8 ? argv[8] : NULL)) {
         fprintf(stderr, "usage: bench_pair --plugin FILE --softfab FILE --fabric NAME "
-                        "setup|stall|load|idle|last|last-silent [NUMBER]\n");
+                        "setup|stall|load|idle|stream|crowd|calls|calls-empty-send|"
+                        "calls-empty-recv|calls-no-receive|last|last-silent [NUMBER]\n");
         return 2;
     }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) != 0) {

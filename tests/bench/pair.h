@@ -28,7 +28,27 @@ void pair_setup_run(void);
 void pair_stall_run(int runs);
 void pair_load_run(int connections);
 void pair_idle_run(int connections);
+void pair_stream_run(int messages); /* in all, for each row */
+void pair_crowd_run(int connections);
+void pair_calls_run(const char *what, int n);
 void pair_last_run(int number, bool silent); /* @number of the run: which host loses its NICs */
+
+/* One connection at this end: side 0 sends, side 1 receives, messages of @size in order, up to
+ * @window at a time, each with its number in front. */
+#define PAIR_WINDOW_MAX 32
+struct pair_lane {
+    void *comm, *mr, *req[PAIR_WINDOW_MAX];
+    char *buf; /* @window messages */
+    int size, window;
+    uint64_t posted, done;
+};
+/* Begins a message, unless @closing, and tests the oldest. Whether that is done. */
+bool pair_lane_turn(struct pair_lane *s, bool closing);
+
+/* One call each: where a profiler starts and stops counting. */
+void *pair_call_isend(struct pair_lane *s);
+void *pair_call_irecv(struct pair_lane *s);
+int pair_call_test(void *req);
 
 /* Maps the fabric, to break it. Before the plugin is loaded: closing a descriptor of the fabric's
  * files, as this does within, would take the record locks away by which the plugin's devices are

@@ -25,9 +25,7 @@
 #define CALM      "*:n%d delay 0ms"
 
 struct lane {
-    void *comm, *mr, *req[WINDOW];
-    char *buf;
-    uint64_t posted, done;
+    struct pair_lane s;
     uint64_t mark, back_ns; /* the message that ends its stall, from the event on; 0: waits */
 };
 
@@ -66,36 +64,7 @@ __attribute__((visibility("default"))) long syscall(long number, ...)
 
 static void lane_turn(struct load *l, struct lane *s)
 {
-    int done = 0, size = SIZE, tag = 1;
-    void *req = NULL;
-
-    if (!l->closing && s->posted - s->done < WINDOW) {
-        void *data = s->buf + s->posted % WINDOW * SIZE;
-
-        if (drv.side) {
-            OK(drv.net->irecv(s->comm, 1, &data, &size, &tag, &s->mr, &req));
-        } else {
-            memcpy(data, &s->posted, sizeof(s->posted));
-            OK(drv.net->isend(s->comm, data, SIZE, tag, s->mr, &req));
-        }
-        if (req) {
-            s->req[s->posted++ % WINDOW] = req;
-        }
-    }
-    if (s->posted > s->done) {
-        OK(drv.net->test(s->req[s->done % WINDOW], &done, &size));
-    }
-    if (!done) {
-        return;
-    }
-    if (drv.side) {
-        uint64_t number;
-
-        memcpy(&number, s->buf + s->done % WINDOW * SIZE, sizeof(number));
-        NEED(number == s->done && size == SIZE, "message %llu in the place of %llu",
-             (unsigned long long)number, (unsigned long long)s->done);
-    }
-    if (++s->done == s->mark) {
+    if (pair_lane_turn(&s->s, l->closing) && s->s.done == s->mark) {
         s->back_ns = pair_now() - l->event_ns;
         l->waiting--;
     }
@@ -123,7 +92,7 @@ static struct pair_spread event_measure(struct load *l, const char *text, uint64
     l->event_ns = pair_now();
     l->waiting = l->n;
     for (int i = 0; i < l->n; i++) {
-        l->lane[i].mark = l->lane[i].posted + 1;
+        l->lane[i].mark = l->lane[i].s.posted + 1;
     }
     while (l->waiting) {
         load_turn(l);
@@ -192,7 +161,7 @@ static void drain(struct load *l)
         left = 0;
         load_turn(l);
         for (int i = 0; i < l->n; i++) {
-            left += l->lane[i].posted > l->lane[i].done;
+            left += l->lane[i].s.posted > l->lane[i].s.done;
         }
     } while (left);
 }
@@ -239,9 +208,11 @@ void pair_load_run(int n)
     cost[0] = service_ms();
     cost[1] = cpu_of_idle();
     for (int i = 0; i < n; i++) {
-        l.lane[i].comm = comm[i];
-        l.lane[i].buf = mem + (size_t)i * WINDOW * SIZE;
-        l.lane[i].mr = drv_reg(comm[i], l.lane[i].buf, WINDOW * SIZE);
+        l.lane[i].s = (struct pair_lane){.comm = comm[i],
+                                         .buf = mem + (size_t)i * WINDOW * SIZE,
+                                         .size = SIZE,
+                                         .window = WINDOW};
+        l.lane[i].s.mr = drv_reg(comm[i], l.lane[i].s.buf, WINDOW * SIZE);
     }
     drv_barrier();
     cost[2] = service_ms();
@@ -265,7 +236,7 @@ void pair_load_run(int n)
         spread_put("port_down", &down, "}\n");
     }
     for (int i = 0; i < n; i++) {
-        OK(drv.net->dereg_mr(comm[i], l.lane[i].mr));
+        OK(drv.net->dereg_mr(comm[i], l.lane[i].s.mr));
     }
     pair_close(n, comm);
     drv_barrier();

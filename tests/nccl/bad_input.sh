@@ -13,7 +13,7 @@ trap 'rm -rf "$T"' EXIT
 trap 'exit 130' INT TERM
 export NCCL_DEBUG=WARN NCCL_R2_RUN_DIR="$T"
 unset NCCL_HOME NCCL_SEAM STANDIN
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 mine=${NCCL_LIB:-}
 # says NAME TEXT COMMAND...: it fails, says a line with TEXT, has no row of results, and does not hang
 says() {
     name=$1 text=$2
@@ -90,5 +90,32 @@ if "$B/nccl-standin/deny_text" true; then
 else
     skip "text that cannot be written" "filters of system calls are not to be had here"
 fi
+# NCCL's own IB transport as a plugin (ib/nccl_ib.c).
+own() { # own LIBRARY: one small job of r2_perf
+    NCCL_LIB=$1 NCCL_NET_PLUGIN=$B/bench/libnccl-net-ib.so timeout -k 5 200 "$B/r2_perf" all_reduce --nics 2 -b 8 -e 1M -f 8 -n 2
+}
+unset NCCL_BAD_VERSION
+says "own transport: no library" "libnccl-net-ib.so: $T/none.so: cannot open shared object file" own "$T/none.so"
+says "own transport: no table then" "libnccl-net-ib.so has no ncclNetPlugin_v8 to v12" own "$T/none.so"
+says "own transport: another library" "libnccl-net-ib.so: $B/libnccl-net-r2.so has no ncclGetVersion" own "$B/libnccl-net-r2.so"
+NCCL_BAD_VERSION=23007
+export NCCL_BAD_VERSION
+says "own transport: another release" "is NCCL 2.30: its own transport's table is not that of 2.28" own "$bad"
+NCCL_BAD_VERSION=$known
+says "own transport: a library without it" "has no ncclNetIb of 176 bytes" own "$bad"
+unset NCCL_BAD_VERSION
+if ! release=$(NCCL_LIB=$mine "$B/nccl-standin/release" 2>/dev/null) || [ "$release" != 228 ]; then
+    skip "own transport" "no libnccl.so.2 of NCCL 2.28 was found (NCCL_LIB=FILE)"
+elif ! unshare -m true 2>/dev/null; then
+    skip "own transport" "it wants a /sys of its own, as root"
+elif own "$mine" >"$T/out" 2>&1 && grep -q '^# Out of bounds values : 0 OK' "$T/out" && grep -q 'IB: fab0 fab1' "$T/out"; then
+    passed=$((passed + 1))
+    echo "ok   own transport: r2_perf drives it, data right"
+else
+    failed=$((failed + 1))
+    echo "FAIL own transport: r2_perf does not drive it"
+    tail -n 8 "$T/out" | sed 's/^/     | /'
+fi
+
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

@@ -165,7 +165,7 @@ const struct abi_net *abi_view_find(void *lib, int version)
 
     for (int v = from; v >= to; v--) {
         const void *table = dlsym(lib, abi_view_symbol(v));
-        if (table) {
+        if (table && *(const char *const *)table) { /* one that has no name is none */
             abi_view.version = v;
             abi_view.table = table;
             if (v == ABI_VIEW_OLDEST) {

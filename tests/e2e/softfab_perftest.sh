@@ -283,11 +283,15 @@ shared_port() {
     rc=0
     # shellcheck disable=SC2154
     for p in $c0 $c1 $ss0 $ss1; do
-        wait "$p" || rc=1
+        wait "$p" || rc=$?
     done
     kill "$sampler" 2>/dev/null
     wait "$sampler" 2>/dev/null
-    [ $rc -eq 0 ] && rate_bound "$tmp/shared" 50000000 4 h1:n0 || return 1
+    if [ $rc -ne 0 ]; then
+        echo "exit status $rc: $(grep -hi 'error\|fail\|unable\|not ' "$tmp/c0" "$tmp/c1" "$tmp/s0" "$tmp/s1" | tail -n 4)"
+        return 1
+    fi
+    rate_bound "$tmp/shared" 50000000 4 h1:n0 || return 1
     awk '{ if ($3 == "h0:n0") a[$1] = $5; if ($3 == "h0:n1") { b[$1] = $5; order[++n] = $1 } }
         function both(i) { return a[order[i]] - a[order[i - 1]] > 100000 && b[order[i]] - b[order[i - 1]] > 100000 }
         END {

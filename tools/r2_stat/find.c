@@ -183,7 +183,7 @@ static void nic_add(struct stat_nic *to, const struct r2_stat_nic *n)
 }
 
 /* One of last resort is each process's own, and one row for all. */
-static bool is_same(const struct r2_stat_nic *a, const struct r2_stat_nic *b)
+bool stat_nic_is_same(const struct r2_stat_nic *a, const struct r2_stat_nic *b)
 {
     return strcmp(a->name, b->name) == 0 &&
            (a->last_resort ? b->last_resort : a->guid == b->guid && a->port == b->port);
@@ -212,7 +212,7 @@ int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NIC
             if (nic->name[0] == '\0') {
                 continue; /* it could not be read */
             }
-            while (at < nics && !is_same(&out[at].n, nic)) {
+            while (at < nics && !stat_nic_is_same(&out[at].n, nic)) {
                 at++;
             }
             if (at == R2_STAT_NICS) {

@@ -28,7 +28,7 @@ uint64_t stat_mean(const struct r2_stat_times *t)
     return t->samples ? t->sum_ns / t->samples : 0;
 }
 
-static void row(const char *name, int size, const struct r2_hist *h)
+static void row(FILE *out, const char *name, int size, const struct r2_hist *h)
 {
     struct r2_stat_times t;
     char mean[24], p50[24], p99[24], p999[24];
@@ -37,26 +37,26 @@ static void row(const char *name, int size, const struct r2_hist *h)
     if (t.samples == 0) {
         return;
     }
-    printf("%-12s %-9s %10" PRIu64 " %9s %9s %9s %9s\n", name, size_name(size), t.samples,
-           time_text(stat_mean(&t), mean, sizeof(mean)), time_text(t.p50_ns, p50, sizeof(p50)),
-           time_text(t.p99_ns, p99, sizeof(p99)), time_text(t.p999_ns, p999, sizeof(p999)));
+    fprintf(out, "%-12s %-9s %10" PRIu64 " %9s %9s %9s %9s\n", name, size_name(size), t.samples,
+            time_text(stat_mean(&t), mean, sizeof(mean)), time_text(t.p50_ns, p50, sizeof(p50)),
+            time_text(t.p99_ns, p99, sizeof(p99)), time_text(t.p999_ns, p999, sizeof(p999)));
 }
 
-void stat_print_sends(const struct stat_nic *nic, int nics)
+void stat_print_sends(FILE *out, const struct stat_nic *nic, int nics)
 {
     struct r2_hist all[R2_SEND_SIZES];
 
     memset(all, 0, sizeof(all));
-    printf("\n%-12s %-9s %10s %9s %9s %9s %9s\n", "NIC", "SENDS", "TIMED", "MEAN", "P50", "P99",
-           "P99.9");
+    fprintf(out, "\n%-12s %-9s %10s %9s %9s %9s %9s\n", "NIC", "SENDS", "TIMED", "MEAN", "P50",
+            "P99", "P99.9");
     for (int i = 0; i < nics; i++) {
         for (int s = 0; s < R2_SEND_SIZES; s++) {
-            row(nic[i].n.name, s, &nic[i].n.sends[s]);
+            row(out, nic[i].n.name, s, &nic[i].n.sends[s]);
             r2_hist_add(&all[s], &nic[i].n.sends[s]);
         }
     }
     for (int s = 0; s < R2_SEND_SIZES && nics > 1; s++) {
-        row("all", s, &all[s]);
+        row(out, "all", s, &all[s]);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "plugin/telemetry/r2_event.h"
@@ -51,6 +52,8 @@ struct stat_nic {
 };
 /* NICs of @p, without those of last resort. */
 uint32_t stat_proc_nics(const struct stat_proc *p);
+/* Whether two processes mean one NIC; those of last resort are one. */
+bool stat_nic_is_same(const struct r2_stat_nic *a, const struct r2_stat_nic *b);
 /* The NICs of @n processes from @p on; returns how many. */
 int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NICS]);
 /* Whether @why is a verdict in short: "R2-L02 fab1 cable or switch port; job continues at 3/4;
@@ -61,15 +64,35 @@ bool stat_is_verdict(const char *why);
 struct stat_more {
     bool conns, history, sends;
 };
+/* Lines above the NICs of the @n processes of a job. */
+void stat_job_head(FILE *out, struct stat_proc *const *p, int n);
+/* @why for the row of its NIC: a verdict without the NIC, and without what follows from it. */
+void stat_why_text(const char *why, char *out, size_t room);
+/* Paths of a connection, behind each other. */
+void stat_paths_text(const struct stat_proc *p, const struct r2_stat_conn *c, char *out,
+                     size_t room);
+/* What has happened to the @n processes of a job, oldest first; the caller frees. No @lines: there
+ * is none, or no memory. */
+struct stat_line {
+    const struct stat_proc *p;
+    const struct r2_stat_event *e;
+};
+struct stat_line *stat_lines_of(struct stat_proc *const *p, int n, int *lines);
+int stat_line_compare(const void *a, const void *b);
+/* One line of history, behind @host, where that is not empty. */
+void stat_event_row(FILE *out, const char *host, const struct stat_proc *p,
+                    const struct r2_stat_event *e);
 /* Text: the tables. */
 void stat_print(const struct stat_found *f, struct stat_more more);
 /* How long sends take: by NIC; of one connection. */
-void stat_print_sends(const struct stat_nic *nic, int nics);
+void stat_print_sends(FILE *out, const struct stat_nic *nic, int nics);
 void stat_print_sends_of(const struct r2_stat_conn *c);
 /* Transfers to each peer of @p. */
 void stat_print_peers(struct stat_proc *const *p, int n);
 /* ns; 0: of none. */
 uint64_t stat_mean(const struct r2_stat_times *t);
+/* That there is no job, and where it was looked for. */
+void stat_none_text(const struct stat_found *f, char *out, size_t room);
 void stat_print_none(const struct stat_found *f);
 /* One line of history. */
 void stat_print_event(const struct stat_proc *p, const struct r2_stat_event *e);

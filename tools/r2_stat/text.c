@@ -62,7 +62,7 @@ static const char *stall_text(uint64_t ns, char *out, size_t room)
 /* --- NICs --- */
 
 /* A verdict without the NIC, whose row it is, and without what follows from it. */
-static void why_text(const char *why, char *out, size_t room)
+void stat_why_text(const char *why, char *out, size_t room)
 {
     size_t code = strcspn(why, " ");
     const char *what = why + code + strspn(why + code, " ");
@@ -84,7 +84,7 @@ static void nic_row(const struct stat_nic *s)
     int columns;
 
     word = stat_nic_word(n, &why, &at);
-    why_text(why, text, sizeof(text));
+    stat_why_text(why, text, sizeof(text));
     columns =
         printf("%-12s %-7s %-12s %8s %8s %5u %5u %5" PRIu64, n->name, word,
                stat_time(at, false, since, sizeof(since)), stat_bytes(n->sent, sent, sizeof(sent)),
@@ -96,7 +96,7 @@ static void nic_row(const struct stat_nic *s)
     }
 }
 
-static void job_head(struct stat_proc *const *p, int n)
+void stat_job_head(FILE *out, struct stat_proc *const *p, int n)
 {
     const struct r2_stat_who *w = &p[0]->v.who;
     uint64_t faults = 0, switches = 0, failbacks = 0, giveups = 0, replayed = 0, stall = 0;
@@ -120,27 +120,29 @@ static void job_head(struct stat_proc *const *p, int n)
         stalls += o->stalls;
         stalls_max = o->stalls_max_ns > stalls_max ? o->stalls_max_ns : stalls_max;
     }
-    printf("%s%s%s%s, user %s, host %s, %d process%s since %s\n", w->job[0] ? "job " : "",
-           w->job[0] ? w->scheduler : w->command, w->job[0] ? " " : "", w->job,
-           stat_user(p[0]->uid), w->host, n, n == 1 ? "" : "es",
-           stat_time(w->start, false, when, sizeof(when)));
+    fprintf(out, "%s%s%s%s, user %s, host %s, %d process%s since %s\n", w->job[0] ? "job " : "",
+            w->job[0] ? w->scheduler : w->command, w->job[0] ? " " : "", w->job,
+            stat_user(p[0]->uid), w->host, n, n == 1 ? "" : "es",
+            stat_time(w->start, false, when, sizeof(when)));
     if (faults || giveups) {
-        printf("faults %" PRIu64 ", switches %" PRIu64 ", failbacks %" PRIu64 ", gave up %" PRIu64
-               ", longest stall %s, posted again %s\n",
-               faults, switches, failbacks, giveups, stall_text(stall, ms, sizeof(ms)),
-               stat_bytes(replayed, bytes, sizeof(bytes)));
+        fprintf(out,
+                "faults %" PRIu64 ", switches %" PRIu64 ", failbacks %" PRIu64 ", gave up %" PRIu64
+                ", longest stall %s, posted again %s\n",
+                faults, switches, failbacks, giveups, stall_text(stall, ms, sizeof(ms)),
+                stat_bytes(replayed, bytes, sizeof(bytes)));
     }
     if (stalls) {
-        printf("stalls without a fault %" PRIu64 ", longest %s\n", stalls,
-               stall_text(stalls_max, ms, sizeof(ms)));
+        fprintf(out, "stalls without a fault %" PRIu64 ", longest %s\n", stalls,
+                stall_text(stalls_max, ms, sizeof(ms)));
     }
     if (kept) {
-        printf("registrations kept %" PRIu64 ": a driver did not let go of memory\n", kept);
+        fprintf(out, "registrations kept %" PRIu64 ": a driver did not let go of memory\n", kept);
     }
     if (strangers || frames || messages) {
-        printf("out-of-band channel: strangers %" PRIu64 ", bad frames %" PRIu64
-               ", bad messages %" PRIu64 "\n",
-               strangers, frames, messages);
+        fprintf(out,
+                "out-of-band channel: strangers %" PRIu64 ", bad frames %" PRIu64
+                ", bad messages %" PRIu64 "\n",
+                strangers, frames, messages);
     }
 }
 
@@ -155,7 +157,7 @@ static void job_nics(struct stat_proc *const *p, int n, bool sends)
         nic_row(&nic[i]);
     }
     if (sends) {
-        stat_print_sends(nic, nics);
+        stat_print_sends(stdout, nic, nics);
         stat_print_peers(p, n);
     }
 }
@@ -184,6 +186,20 @@ static void path_text(const struct stat_proc *p, const struct r2_stat_conn *c,
     if (path->way) {
         n = strlen(out);
         snprintf(out + n, room - n, " way %u", path->way);
+    }
+}
+
+void stat_paths_text(const struct stat_proc *p, const struct r2_stat_conn *c, char *out,
+                     size_t room)
+{
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < c->npaths && n < room; i++) {
+        char text[80];
+
+        path_text(p, c, &c->path[i], text, sizeof(text));
+        n += (size_t)snprintf(out + n, room - n, "%s%s", i ? ", " : "", text);
     }
 }
 
@@ -246,28 +262,24 @@ static void job_conns(struct stat_proc *const *p, int n, bool sends)
 
 /* --- history --- */
 
-static void event_row(const char *host, const struct stat_proc *p, const struct r2_stat_event *e)
+void stat_event_row(FILE *out, const char *host, const struct stat_proc *p,
+                    const struct r2_stat_event *e)
 {
     char when[40];
 
-    printf("%s %s%s%" PRId64 " %-10s %s%s%s\n", stat_time(e->when, true, when, sizeof(when)), host,
-           host[0] ? " " : "", p->v.who.pid, r2_event_kind_name(e->kind), e->code,
-           e->code[0] ? " " : "", e->text);
+    fprintf(out, "%s %s%s%" PRId64 " %-10s %s%s%s\n", stat_time(e->when, true, when, sizeof(when)),
+            host, host[0] ? " " : "", p->v.who.pid, r2_event_kind_name(e->kind), e->code,
+            e->code[0] ? " " : "", e->text);
 }
 
 void stat_print_event(const struct stat_proc *p, const struct r2_stat_event *e)
 {
-    event_row(p->v.who.host, p, e);
+    stat_event_row(stdout, p->v.who.host, p, e);
 }
 
-struct line {
-    const struct stat_proc *p;
-    const struct r2_stat_event *e;
-};
-
-static int line_compare(const void *a, const void *b)
+int stat_line_compare(const void *a, const void *b)
 {
-    const struct line *x = a, *y = b;
+    const struct stat_line *x = a, *y = b;
 
     if (x->e->when != y->e->when) {
         return x->e->when < y->e->when ? -1 : 1;
@@ -275,40 +287,54 @@ static int line_compare(const void *a, const void *b)
     return x->e->no < y->e->no ? -1 : x->e->no > y->e->no;
 }
 
-static void job_history(struct stat_proc *const *p, int n)
+struct stat_line *stat_lines_of(struct stat_proc *const *p, int n, int *lines)
 {
-    struct line *line = calloc((size_t)n * R2_STAT_HISTORY, sizeof(*line));
-    int lines = 0;
+    struct stat_line *line = calloc((size_t)n * R2_STAT_HISTORY, sizeof(*line));
 
-    if (line == NULL) {
-        return;
-    }
-    for (int i = 0; i < n; i++) {
+    *lines = 0;
+    for (int i = 0; line && i < n; i++) {
         for (int k = 0; k < p[i]->v.events; k++) {
-            line[lines++] = (struct line){p[i], &p[i]->v.event[k]};
+            line[(*lines)++] = (struct stat_line){p[i], &p[i]->v.event[k]};
         }
     }
-    qsort(line, (size_t)lines, sizeof(*line), line_compare);
+    if (*lines) {
+        qsort(line, (size_t)*lines, sizeof(*line), stat_line_compare);
+    }
+    return line;
+}
+
+static void job_history(struct stat_proc *const *p, int n)
+{
+    int lines;
+    struct stat_line *line = stat_lines_of(p, n, &lines);
+
     puts(lines ? "" : "\nnothing has happened");
     for (int i = 0; i < lines; i++) {
-        event_row("", line[i].p, line[i].e);
+        stat_event_row(stdout, "", line[i].p, line[i].e);
     }
     free(line);
 }
 
 /* --- all --- */
 
+void stat_none_text(const struct stat_found *f, char *out, size_t room)
+{
+    bool is_root = geteuid() == 0;
+    size_t n =
+        (size_t)snprintf(out, room, "no job of %s%s uses the plugin on this host; looked in ",
+                         is_root ? "any user" : "user ", is_root ? "" : stat_user(geteuid()));
+
+    for (int i = 0; i < f->dirs && n < room; i++) {
+        n += (size_t)snprintf(out + n, room - n, "%s%s", i ? ", " : "", f->dir[i]);
+    }
+}
+
 void stat_print_none(const struct stat_found *f)
 {
-    if (geteuid() == 0) {
-        printf("no job of any user uses the plugin on this host; looked in ");
-    } else {
-        printf("no job of user %s uses the plugin on this host; looked in ", stat_user(geteuid()));
-    }
-    for (int i = 0; i < f->dirs; i++) {
-        printf("%s%s", i ? ", " : "", f->dir[i]);
-    }
-    putchar('\n');
+    char text[4096];
+
+    stat_none_text(f, text, sizeof(text));
+    puts(text);
 }
 
 void stat_print(const struct stat_found *f, struct stat_more more)
@@ -319,7 +345,7 @@ void stat_print(const struct stat_found *f, struct stat_more more)
         if (i) {
             putchar('\n');
         }
-        job_head(&f->proc[i], n);
+        stat_job_head(stdout, &f->proc[i], n);
         job_nics(&f->proc[i], n, more.sends);
         if (more.conns) {
             job_conns(&f->proc[i], n, more.sends);

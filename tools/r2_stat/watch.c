@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "plugin/base/r2_config.h"
-#include "tools/r2_stat/stat.h"
+#include "tools/r2_stat/screen.h"
 
 #define FOLLOW_S                                                                                   \
     0.2 /* writes into a mapped file wake nobody, on purpose: the job would pay for it */
@@ -23,8 +23,11 @@ static void pause_for(double seconds)
 
 int stat_watch(struct stat_found *f, double seconds, struct stat_more more)
 {
-    bool tty = isatty(STDOUT_FILENO);
+    const char *term = getenv("TERM");
 
+    if (isatty(STDOUT_FILENO) && term && term[0] && strcmp(term, "dumb") != 0) {
+        return stat_watch_tty(f, seconds, more);
+    }
     for (;;) {
         char when[40];
         struct timespec ts;
@@ -33,12 +36,10 @@ int stat_watch(struct stat_found *f, double seconds, struct stat_more more)
         clock_gettime(CLOCK_REALTIME, &ts);
         stat_time((uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec, true, when,
                   sizeof(when));
-        printf("%s%s, every %g s\n\n", tty ? "\033[H\033[J" : "", when, seconds);
+        printf("%s, every %g s\n\n", when, seconds);
         stat_print(f, more);
         stat_free(f);
-        if (!tty) {
-            putchar('\n');
-        }
+        putchar('\n');
         if (fflush(stdout) != 0) {
             return 1; /* nobody reads any more */
         }

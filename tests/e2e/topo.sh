@@ -91,6 +91,37 @@ compare() {
     if [ $wrong = 0 ]; then ok; else bad "$1: sysfs and $2 differ"; fi
 }
 
+# drawn NAME HOW-MANY CLASS: so many elements of that class are in the picture, and one more in its legend, if it is one of boxes
+drawn() {
+    n=$(grep -cE "class=\"$3\"" "$tmp/svg")
+    if [ "$n" = "$2" ]; then ok; else bad "$1: --svg has $n of $3, not $2"; fi
+}
+# picture NAME TREE JSON: what there is is drawn, with its whole name, in a box that it fits into
+picture() {
+    topo --root "$2" --svg "$tmp/svg"
+    [ $rc = 0 ] || bad "$1: --svg: status $rc"
+    down='def is_down: .state == "down";'
+    drawn "$1" "$(jq '.gpus | length + 1' "$3")" gpu
+    drawn "$1" "$(jq "$down"'[.nics | group_by(.pci)[] | select(all(.[]; is_down) | not)] | length + 1' "$3")" nic
+    drawn "$1" "$(jq "$down"'[.nics | group_by(.pci)[] | select(all(.[]; is_down))] | length + 1' "$3")" nic-lost
+    drawn "$1" "$(jq "$down"'[.nics[] | select(is_down | not)] | length' "$3")" cable
+    drawn "$1" "$(jq "$down"'[.nics[] | select(is_down)] | length' "$3")" cable-lost
+    drawn "$1" "$(jq .sockets "$3")" socket
+    drawn "$1" "$(jq '.sockets - 1' "$3")" between
+    jq -r '.nics[] | ">\(.name):\(.port)<"' "$3" >"$tmp/names"
+    grep -oFf "$tmp/names" "$tmp/svg" | sort >"$tmp/lines"
+    if sort "$tmp/names" | cmp -s - "$tmp/lines"; then ok; else bad "$1: --svg: names: $(cat "$tmp/lines")"; fi
+    # a wide font takes 7.4 pixels a letter; what might not fit has a width of its own
+    if awk -F'"' '/<rect .*class="(nic|gpu)/ { box = $6 + 0 > box ? $6 + 0 : box } /class="mid( lost)?"/ {
+            text = $0; gsub(/<[^>]*>/, "", text); wide = $0 ~ /textLength/ ? $6 : 7.4 * length(text)
+            if (wide > box) { print text ": " wide " in " box; bad = 1 } } END { exit bad || !box }' "$tmp/svg" >"$tmp/lines"; then
+        ok
+    else
+        bad "$1: --svg: wider than its box: $(cat "$tmp/lines")"
+    fi
+    if grep -qF ">$2: " "$tmp/svg" && grep -q '>NIC, port down<' "$tmp/svg"; then ok; else bad "$1: --svg: what it is of, and the legend"; fi
+}
+
 # machine NAME
 machine() {
     tree=$tmp/$1
@@ -105,9 +136,7 @@ machine() {
     topo --root "$tree" --order --json
     cp "$tmp/out" "$tmp/$1.sysfs.json"
     facts_check "$1" sysfs "$tmp/$1.sysfs.json"
-    topo --root "$tree" --svg "$tmp/$1.svg"
-    if [ $rc = 0 ] && [ "$(grep -c 'class="nic"' "$tmp/$1.svg")" = "$(jq '[.nics[].pci] | unique | length' "$tmp/$1.sysfs.json")" ] &&
-        [ "$(grep -c 'class="gpu"' "$tmp/$1.svg")" = "$(jq '.gpus | length' "$tmp/$1.sysfs.json")" ]; then ok; else bad "$1: --svg"; fi
+    picture "$1" "$tree" "$tmp/$1.sysfs.json"
     [ -f "$hwloc" ] || return 0
     topo --root "$tree" --source hwloc --order --json
     cp "$tmp/out" "$tmp/$1.hwloc.json"
@@ -191,6 +220,8 @@ commands() {
     usage 2 'same output' --json --svg -
     usage 1 'Permission denied\|No such file\|Not a directory' --svg "$tmp/nowhere/x.svg"
     usage 0 'host (sysfs)'
+    topo --svg -
+    if grep -qF ">$(uname -n): " "$tmp/out"; then ok; else bad "--svg: this host's name"; fi
     topo --svg - --root "$tmp/dgx-h100"
     if [ $rc = 0 ] && head -c 5 "$tmp/out" | grep -q '<svg '; then ok; else bad "--svg -"; fi
     if "$B/r2_topo" --help >/dev/full 2>/dev/null || "$B/r2_topo" >/dev/full 2>/dev/null; then bad "a full disk is no failure"; else ok; fi
@@ -220,6 +251,13 @@ else
     skipped=$((skipped + 1))
     echo "SKIP hwloc against sysfs: libhwloc-dev was not there when this was built"
 fi
+# long names, ports that are down, a socket without anything, a NIC that is no PCI device
+sed 's/^node 0 socket 0$/&\nnode 1 socket 1/; s/rocep35s0f0/rocep35s0f0np0_of_31_characters/' tests/topo/machines/port-down.machine >"$tmp/long.machine"
+mkdir "$tmp/long" && "$B/topo_make" "$tmp/long.machine" "$tmp/long" || bad "long names"
+mkdir -p "$tmp/long/sys/class/infiniband/rxe0/ports/1" && echo "4: ACTIVE" >"$tmp/long/sys/class/infiniband/rxe0/ports/1/state"
+topo --root "$tmp/long" --json
+cp "$tmp/out" "$tmp/long.json"
+picture "long names" "$tmp/long" "$tmp/long.json"
 hostile
 commands
 if [ $skipped -gt 0 ]; then

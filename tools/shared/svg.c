@@ -1,5 +1,9 @@
 #include "tools/shared/svg.h"
 
+#include <string.h>
+
+#define SVG_CHARACTER 7.4 /* pixels: the mean of a wide font of 12 pixels */
+
 void svg_begin(FILE *f, double width, double height, const char *style)
 {
     fprintf(f,
@@ -31,6 +35,15 @@ static void text_finish(FILE *f, const char *class, const char *text)
 void svg_text(FILE *f, double x, double y, const char *class, const char *text)
 {
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\"", x, y);
+    text_finish(f, class, text);
+}
+
+void svg_text_fit(FILE *f, double x, double y, double width, const char *class, const char *text)
+{
+    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\"", x, y);
+    if ((double)strlen(text) * SVG_CHARACTER > width) {
+        fprintf(f, " textLength=\"%.0f\" lengthAdjust=\"spacingAndGlyphs\"", width);
+    }
     text_finish(f, class, text);
 }
 

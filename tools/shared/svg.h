@@ -12,6 +12,8 @@
 void svg_begin(FILE *f, double width, double height, const char *style);
 void svg_end(FILE *f);
 void svg_text(FILE *f, double x, double y, const char *class, const char *text);
+/* The same, not wider than @width: what might be, depending on the font, is drawn that wide. */
+void svg_text_fit(FILE *f, double x, double y, double width, const char *class, const char *text);
 /* A text that is read from below. */
 void svg_text_up(FILE *f, double x, double y, const char *class, const char *text);
 /* Its corners are round. */

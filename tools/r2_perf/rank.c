@@ -141,6 +141,12 @@ static bool rank_faults_unfinished(void *arg)
     return fault_agent_unfinished(r->faults);
 }
 
+/* Whether all ranks give rank 0 what their plugins tell. */
+static bool rank_is_told(const struct rank *r)
+{
+    return r->o->trace || (r->o->plot && r->place->nranks <= PLOT_RANKS);
+}
+
 static int rank_measure_open(struct rank *r)
 {
     char error[300];
@@ -150,10 +156,10 @@ static int rank_measure_open(struct rank *r)
     m->engine = r->engine;
     m->rank = r->place->rank;
     m->nranks = r->place->nranks;
-    if (r->o->trace) {
+    if (rank_is_told(r)) {
         r->stats = stats_open(r->o->interval_ns);
-        m->trace = &r->trace;
     }
+    m->trace = r->o->trace ? &r->trace : NULL;
     m->started = r->faults || r->stats ? rank_clock_started : NULL;
     m->unfinished = r->faults && r->o->after_ns ? rank_faults_unfinished : NULL;
     m->started_arg = r;
@@ -346,7 +352,7 @@ static char *rank_title_get(const struct rank *r)
 static void rank_plot_write(const struct rank *r, const struct timeline *t)
 {
     char *title = rank_title_get(r);
-    if (plot_timeline_write(r->o->plot, title, t) != 0) {
+    if (plot_timeline_write(r->o->plot, title, t, &r->chrome) != 0) {
         fprintf(stderr, "%s: --plot %s: %s\n", program_invocation_short_name, r->o->plot,
                 strerror(errno));
     } else {
@@ -432,7 +438,7 @@ static int rank_results_gather(struct rank *r)
     }
     int rc = timeline_gather(&t, r->boot, r->place->rank, r->place->nranks, &r->trace,
                              r->measure.bus_bytes, log_failovers_count(), r->faults);
-    if (rc == 0 && r->o->trace) {
+    if (rc == 0 && rank_is_told(r)) {
         rc = chrome_gather(&r->chrome, r->boot, r->place->rank, r->place->nranks, r->host,
                            &r->trace, r->stats ? stats_stop(r->stats) : NULL);
     }

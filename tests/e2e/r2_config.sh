@@ -336,13 +336,18 @@ printf '#include <signal.h>\n#include <unistd.h>\n__attribute__((constructor)) s
 if command -v cc >/dev/null 2>&1 && cc -shared -fPIC -o "$tmp/crash.so" "$tmp/crash.c" 2>"$tmp/err"; then
     run 1 "doctor: a library that crashes" plain NCCL_NET_PLUGIN="$tmp/crash.so"
     sees FAIL 'NCCL_NET_PLUGIN=.*loading it does not work: it died of Segmentation fault'
-    sed 's/raise(SIGSEGV)/pause()/' "$tmp/crash.c" >"$tmp/hang.c"
+    sed 's/raise(SIGSEGV)/for (;;) pause()/' "$tmp/crash.c" >"$tmp/hang.c"
     mkdir "$tmp/hang"
     cc -shared -fPIC -o "$tmp/hang/libibverbs.so.1" "$tmp/hang.c" 2>"$tmp/err"
     result "a library that hangs" $?
     libs=$tmp/hang more="--limit 2"
     run 1 "doctor: a libibverbs that hangs" plain NCCL_NET_PLUGIN="$B/libnccl-net-r2.so"
     has "FAIL  doctor: the check of libibverbs does not return -> "
+    more="--limit 4"
+    run 1 "doctor: a libibverbs that hangs for longer" plain NCCL_NET_PLUGIN="$B/libnccl-net-r2.so"
+    err '^r2_config: still at the check of libibverbs [.]*$'
+    has "FAIL  doctor: the check of libibverbs does not return -> "
+    more="--limit 2"
     libs=
     run 1 "doctor: a plugin that hangs" plain NCCL_NET_PLUGIN="$tmp/hang/libibverbs.so.1"
     sees FAIL 'NCCL_NET_PLUGIN=.*loading it does not work: it had not ended after 1.0 s'

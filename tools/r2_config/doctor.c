@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tools/r2_config/doctor_int.h"
+#include "tools/shared/patience.h"
 
 static int counts[DOCTOR_FAIL + 1];
 
@@ -98,6 +99,23 @@ void doctor_path(const struct doctor *d, const char *path, char *out, size_t len
     snprintf(out, len, "%s%s", d->root, path);
 }
 
+static volatile sig_atomic_t
+    limit_left; /* seconds, once it was said that a check takes long; 0: it was not yet */
+
+/* A check takes long; it goes on for what is left. */
+static void limit_near(void)
+{
+    static const char head[] = "r2_config: still at the check of ";
+    const char *name = check_name;
+
+    if (write(STDERR_FILENO, head, sizeof(head) - 1) < 0 ||
+        write(STDERR_FILENO, name, strlen(name)) < 0 || write(STDERR_FILENO, " ...\n", 5) < 0) {
+        _exit(1);
+    }
+    alarm((unsigned)limit_left);
+    limit_left = 0;
+}
+
 static void limit_reached(int signal)
 {
     static const char head[] = "FAIL  doctor: the check of ";
@@ -105,12 +123,23 @@ static void limit_reached(int signal)
         " does not return -> a driver or a file system hangs: see the kernel's log (dmesg)\n";
     const char *name = check_name;
 
+    if (limit_left > 0) {
+        limit_near();
+        return;
+    }
     if (write(STDOUT_FILENO, head, sizeof(head) - 1) < 0 ||
         write(STDOUT_FILENO, name, strlen(name)) < 0 ||
         write(STDOUT_FILENO, tail, sizeof(tail) - 1) < 0) {
         _exit(1);
     }
     _exit(1);
+}
+
+void doctor_limit_start(int limit_s)
+{
+    alarm(0);
+    limit_left = limit_s > PATIENCE_FIRST_S ? limit_s - PATIENCE_FIRST_S : 0;
+    alarm((unsigned)(limit_s - limit_left));
 }
 
 static const struct {
@@ -130,7 +159,7 @@ static const struct {
 int doctor_run(struct values *v, const char *root, int limit_s)
 {
     static struct doctor d;
-    struct sigaction limit = {.sa_handler = limit_reached};
+    struct sigaction limit = {.sa_handler = limit_reached, .sa_flags = SA_RESTART};
 
     d.root = root;
     d.values = v;
@@ -138,7 +167,7 @@ int doctor_run(struct values *v, const char *root, int limit_s)
     sigaction(SIGALRM, &limit, NULL);
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
         check_name = checks[i].name;
-        alarm((unsigned)limit_s);
+        doctor_limit_start(limit_s);
         checks[i].run(&d);
     }
     alarm(0);

@@ -34,6 +34,10 @@ int doctor_said(const char *text);
 /* What to do about a warning of the plugin's. */
 void doctor_hint(const char *text, char *out, size_t len);
 
+/* What is done from now on may take @limit_s, then the doctor ends; that it takes long is said
+ * before. */
+void doctor_limit_start(int limit_s);
+
 /* Path below the root of @d. */
 void doctor_path(const struct doctor *d, const char *path, char *out, size_t len);
 

@@ -83,7 +83,7 @@ static void beside_find(void)
 /* Keeps the first that is ours. */
 static int probe_name(struct probe *p, const char *name)
 {
-    alarm((unsigned)limit_s); /* each has its own time */
+    doctor_limit_start(limit_s); /* each has its own time */
     if (probe_run(p, name, OURS, limit_s * 1000 / 2) != 0) {
         doctor_say(DOCTOR_FAIL, "plugin", "free memory or processes", "no child process: %s",
                    strerror(errno));

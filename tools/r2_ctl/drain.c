@@ -10,6 +10,7 @@
 
 #include "plugin/base/r2_rundir.h"
 #include "tools/r2_ctl/ctl.h"
+#include "tools/shared/patience.h"
 
 bool ctl_name_is(const char *name, const struct r2_host_registry_nic *nic)
 {
@@ -270,6 +271,8 @@ struct users {
     char *const *names;
     bool say;
     int users;
+    long pid; /* of the first of them */
+    char command[R2_HOST_REGISTRY_NAME];
 };
 
 static void users_row(void *arg, const struct ctl_row *r)
@@ -280,7 +283,10 @@ static void users_row(void *arg, const struct ctl_row *r)
         if (!ctl_name_is(u->names[i], &r->nic) || (r->nic.usable == 0 && r->nic.drained)) {
             continue;
         }
-        u->users++;
+        if (u->users++ == 0) {
+            u->pid = (long)r->who.pid;
+            snprintf(u->command, sizeof(u->command), "%s", r->who.command);
+        }
         if (u->say && !r->nic.drained) {
             ctl_fail("%s: process %ld (%s, user %u) does not drain it", r->nic.name,
                      (long)r->who.pid, r->who.command, (unsigned)r->uid);
@@ -294,25 +300,46 @@ static void users_row(void *arg, const struct ctl_row *r)
     }
 }
 
+static double now_s(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static void wait_say(const struct users *u, double waited_s, double limit_s)
+{
+    char more[40] = "";
+
+    if (u->users > 1) {
+        snprintf(more, sizeof(more), " and %d more", u->users - 1);
+    }
+    fprintf(stderr,
+            "r2_ctl: not free yet after %.0f s: %s (pid %ld)%s; waits for at most %.0f s more\n",
+            waited_s, u->command, u->pid, more, limit_s - waited_s);
+}
+
 int ctl_drain_wait(const struct ctl *c, int n, char *const *names)
 {
     struct users u = {.n = n, .names = names};
-    struct timespec ts, step = {.tv_nsec = 20000000};
-    double until, now;
+    struct patience p = {0};
+    struct timespec step = {.tv_nsec = 20000000};
+    double since = now_s(), waited;
 
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    until = (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9 + c->limit_s;
     for (;;) {
         u.users = 0;
         ctl_rows_walk(c, users_row, &u);
-        clock_gettime(CLOCK_MONOTONIC, &ts);
-        now = (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+        waited = now_s() - since;
         if (u.users == 0 || u.say) {
             break;
         }
-        if (now >= until) {
+        if (waited >= c->limit_s) {
             u.say = true; /* once more, and now by name */
         } else {
+            if (patience_is_due(&p, waited)) {
+                wait_say(&u, waited, c->limit_s);
+            }
             nanosleep(&step, NULL); /* rows change without a bell */
         }
     }

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/shared/patience.h"
 #include "tools/shared/sources.h"
 
 #define AT_ONCE 16
@@ -200,10 +201,29 @@ static void turn(const struct sources_take *t, struct run *run, int seconds)
     }
 }
 
+/* Which hosts it still waits for, the first ones by name. */
+static void hosts_say(const struct run *run, int busy, int left, double waited_s)
+{
+    char names[200] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < AT_ONCE && n < sizeof(names); i++) {
+        if (run[i].to) {
+            n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "",
+                                  run[i].to->host);
+        }
+    }
+    fprintf(stderr, "%s: after %.0f s waits for answers of %d hosts: %s%s",
+            program_invocation_short_name, waited_s, busy + left, names,
+            n >= sizeof(names) || left ? ", ...\n" : "\n");
+}
+
 void sources_ssh_read(const struct sources *s, const struct sources_take *t,
                       struct sources_remote *r, int n)
 {
     struct run run[AT_ONCE] = {0};
+    struct patience p = {0};
+    int64_t since = now_ms();
     int next = 0, busy;
 
     do {
@@ -217,6 +237,13 @@ void sources_ssh_read(const struct sources *s, const struct sources_take *t,
         }
         if (busy) {
             turn(t, run, s->seconds);
+            busy = 0;
+            for (int i = 0; i < AT_ONCE; i++) {
+                busy += run[i].to != NULL;
+            }
+            if (busy && patience_is_due(&p, (double)(now_ms() - since) / 1e3)) {
+                hosts_say(run, busy, n - next, p.said_s);
+            }
         }
     } while (busy || next < n);
 }

@@ -103,6 +103,20 @@ START_TEST(a_long_silence_costs_little)
 }
 END_TEST
 
+/* There is no end to asking: pauses are of ten seconds at most, and a quarter more. */
+START_TEST(it_is_back_after_hours)
+{
+    begin(4);
+    rig_fault(rig, _i ? "h1:n2 down" : "h0:n2 blackhole");
+    traffic(RIG_S);
+    rig_run(rig, 2 * 3600 * RIG_S);
+    ck_assert(!is_up(0, 2) && !is_up(1, 2));
+    rig_fault(rig, _i ? "h1:n2 up" : "h0:n2 restore");
+    traffic(RETURN + FOUND + 10 * RIG_S * 5 / 4);
+    all_flow();
+}
+END_TEST
+
 /* The exchange is under way when the NIC falls silent again: what failed for that is no reason to
  * wait once it answers. */
 START_TEST(an_attempt_that_a_silence_ended_is_followed_soon)
@@ -237,6 +251,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, all_nics_are_silent_for_a_while, 0,
                         (int)(sizeof(silence) / sizeof(silence[0])));
     tcase_add_loop_test(t, a_long_silence_costs_little, 0, 2);
+    tcase_add_loop_test(t, it_is_back_after_hours, 0, 2);
     tcase_add_test(t, an_attempt_that_a_silence_ended_is_followed_soon);
     tcase_add_test(t, many_silent_pairs_take_turns);
     tcase_add_test(t, a_driver_that_hangs_keeps_its_worker);

@@ -119,6 +119,13 @@ picture() {
     else
         bad "$1: --svg: wider than its box: $(cat "$tmp/lines")"
     fi
+    # likewise what stands in the legend, in the picture
+    if awk -F'"' '/<svg / { edge = $4 + 0 } /<text .*class="left"/ { text = $0; gsub(/<[^>]*>/, "", text); n++
+            if ($2 + 7.4 * length(text) > edge) { print text; bad = 1 } } END { exit bad || !edge || n < 7 }' "$tmp/svg" >"$tmp/lines"; then
+        ok
+    else
+        bad "$1: --svg: beyond its edge: $(cat "$tmp/lines")"
+    fi
     if grep -qF ">$2: " "$tmp/svg" && grep -q '>NIC, port down<' "$tmp/svg"; then ok; else bad "$1: --svg: what it is of, and the legend"; fi
 }
 

@@ -267,15 +267,31 @@ static void strays_put(struct picture *p)
     p->y += 50 + p->leaf_h + STUB + GAP;
 }
 
+static const struct {
+    const char *class, *text;
+} kinds[] = {{"root", "PCI host bridge"},
+             {"switch", "PCI switch"},
+             {"gpu", "GPU"},
+             {"nic", "NIC"},
+             {"nic-lost", "NIC, port down"}};
+
+static double kind_width(size_t i)
+{
+    return 40 + CHARACTER * (double)strlen(kinds[i].text);
+}
+
+static double legend_width(void)
+{
+    double width = 0;
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        width += kind_width(i);
+    }
+    return width;
+}
+
 static void legend_put(struct picture *p)
 {
-    static const struct {
-        const char *class, *text;
-    } kinds[] = {{"root", "PCI host bridge"},
-                 {"switch", "PCI switch"},
-                 {"gpu", "GPU"},
-                 {"nic", "NIC"},
-                 {"nic-lost", "NIC, port down"}};
     const struct topo *t = p->t;
     char text[160], gbps[16];
     double x = MARGIN, y = p->y + 4;
@@ -284,7 +300,7 @@ static void legend_put(struct picture *p)
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         svg_rect(p->f, x, y, 18, 12, kinds[i].class);
         svg_text(p->f, x + 24, y + 10, "left", kinds[i].text);
-        x += 40 + 7 * (double)strlen(kinds[i].text);
+        x += kind_width(i);
     }
     svg_text(p->f, MARGIN, y + 32, "left",
              "Numbers beside lines: Gb/s each way, of the link below.");
@@ -332,7 +348,7 @@ void svg_write(FILE *f, const struct tool *tool)
     const struct topo *t = &tool->t;
     struct picture p = {.f = f, .t = t, .y = TOP};
     int widest = 4, levels, n, strays = ports_of(t, -1), sockets = 0;
-    double height = TOP;
+    double width, height = TOP;
     char host[160] = "", text[300], gbps[16];
 
     sizes_set(&p);
@@ -342,7 +358,8 @@ void svg_write(FILE *f, const struct tool *tool)
         height += s >= 0 || n ? height_of(&p, n, levels) + GAP : 0;
     }
     height += strays ? 50 + p.leaf_h + STUB + GAP : 0;
-    svg_begin(f, widest * p.column + 32 + 2 * MARGIN, height + LEGEND_H, style);
+    width = widest * p.column + 32 > legend_width() ? widest * p.column + 32 : legend_width();
+    svg_begin(f, width + 2 * MARGIN, height + LEGEND_H, style);
     host_text(tool, host, sizeof(host));
     snprintf(text, sizeof(text), "%s: %u GPUs, %u NIC ports%s%s%s", host, t->gpus, t->nics,
              t->sockets > 1 ? "; between sockets " : "",

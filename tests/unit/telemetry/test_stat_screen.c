@@ -102,11 +102,13 @@ static const char *line_of(const char *what, int *row)
 
 static const char *all(void)
 {
-    static char text[ROWS * (COLUMNS + 2)];
-    size_t n = 0;
+    static char text[ROWS * (COLUMNS + 1) + 1];
 
-    for (int i = 0; i < ROWS; i++) {
-        n += (size_t)sprintf(text + n, "%s\n", term.cell[i]);
+    for (size_t i = 0; i < ROWS; i++) {
+        char *line = text + i * (COLUMNS + 1);
+
+        memcpy(line, term.cell[i], COLUMNS);
+        line[COLUMNS] = '\n';
     }
     return text;
 }

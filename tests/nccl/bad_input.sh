@@ -1,6 +1,6 @@
 #!/bin/sh
-# Libraries and calls that the stand-in for CUDA cannot serve: each ends with one clear line that names what was wrong, at once, and never with a
-# result. Usage: bad_input.sh BUILD
+# Libraries and calls that the stand-in for CUDA, or the plugin that is NCCL's own IB transport, cannot serve: each ends with one clear line that names what
+# was wrong, at once, and never with a result. Usage: bad_input.sh BUILD
 cd "$(dirname "$0")/../.." || exit 1
 B=${1:-build}
 case $B in /*) ;; *) B=$PWD/$B ;; esac
@@ -78,7 +78,7 @@ says "the other seam" "has CUDA's runtime inside, and NCCL_SEAM=shared forbids t
 unset NCCL_SEAM
 if command -v strip >/dev/null; then
     strip -s -o "$T/libnccl.so.2" "$bad"
-    says "a stripped library" "$T/libnccl.so.2 is stripped: it has no symbols to attach to" job "$T/libnccl.so.2"
+    says "a stripped library" "$T/libnccl.so.2 is stripped: it has no symbols" job "$T/libnccl.so.2"
 else
     skip "a stripped library" "no strip (binutils)"
 fi
@@ -103,6 +103,11 @@ export NCCL_BAD_VERSION
 says "own transport: another release" "is NCCL 2.30: its own transport's table is not that of 2.28" own "$bad"
 NCCL_BAD_VERSION=$known
 says "own transport: a library without it" "has no ncclNetIb of 176 bytes" own "$bad"
+if [ -e "$T/libnccl.so.2" ]; then
+    says "own transport: a stripped library" "$T/libnccl.so.2 is stripped: it has no symbols" own "$T/libnccl.so.2"
+else
+    skip "own transport: a stripped library" "no strip (binutils)"
+fi
 unset NCCL_BAD_VERSION
 if ! release=$(NCCL_LIB=$mine "$B/nccl-standin/release" 2>/dev/null) || [ "$release" != 228 ]; then
     skip "own transport" "no libnccl.so.2 of NCCL 2.28 was found (NCCL_LIB=FILE)"

@@ -15,17 +15,15 @@
  * constructors only make lists.
  */
 #include <dlfcn.h>
-#include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/nccl/standin/elf_symbols.h"
 #include "tests/nccl/standin/kernel.h"
 
 #define JUMP_BYTES  14 /* jmp *0(%rip), and the address behind it */
@@ -34,12 +32,8 @@
 
 static struct {
     char path[4096];
-    const char *file; /* mapped */
-    size_t len;
     uintptr_t base;
-    const Elf64_Sym *syms;
-    size_t syms_len;
-    const char *strings;
+    struct elf_symbols symbols;
 } lib;
 
 static int lib_find(struct dl_phdr_info *info, size_t size, void *arg)
@@ -56,76 +50,29 @@ static int lib_find(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-static void lib_map(void)
-{
-    int fd = open(lib.path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    void *at;
-
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        gpu_die("%s cannot be read: %s", lib.path, strerror(errno));
-    }
-    at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (at == MAP_FAILED) {
-        gpu_die("%s cannot be mapped: %s", lib.path, strerror(errno));
-    }
-    lib.file = at;
-    lib.len = (size_t)st.st_size;
-}
-
-/* Whether the part lies in the file. */
-static bool lib_has(uint64_t at, uint64_t len)
-{
-    return at <= lib.len && len <= lib.len - at;
-}
-
-static void lib_symbols_find(void)
-{
-    const Elf64_Ehdr *e = (const void *)lib.file;
-    const Elf64_Shdr *s;
-
-    if (!lib_has(0, sizeof(*e)) || memcmp(e->e_ident, ELFMAG, SELFMAG) != 0 ||
-        e->e_ident[EI_CLASS] != ELFCLASS64 || e->e_machine != EM_X86_64 ||
-        !lib_has(e->e_shoff, (uint64_t)e->e_shnum * sizeof(*s))) {
-        gpu_die("%s is no library for x86-64", lib.path);
-    }
-    s = (const void *)(lib.file + e->e_shoff);
-    for (int i = 0; i < e->e_shnum; i++) {
-        if (s[i].sh_type != SHT_SYMTAB || s[i].sh_link >= e->e_shnum ||
-            !lib_has(s[i].sh_offset, s[i].sh_size) ||
-            !lib_has(s[s[i].sh_link].sh_offset, s[s[i].sh_link].sh_size)) {
-            continue;
-        }
-        lib.syms = (const void *)(lib.file + s[i].sh_offset);
-        lib.syms_len = s[i].sh_size / sizeof(Elf64_Sym);
-        lib.strings = lib.file + s[s[i].sh_link].sh_offset;
-    }
-    if (lib.syms == NULL) {
-        gpu_die("%s is stripped: it has no symbols to attach to", lib.path);
-    }
-}
-
 static bool lib_open(void)
 {
-    if (lib.syms) {
+    char why[sizeof(lib.path) + 128];
+
+    if (lib.symbols.n) {
         return true;
     }
     if (dl_iterate_phdr(lib_find, NULL) == 0) {
         return false;
     }
-    lib_map();
-    lib_symbols_find();
+    if (elf_symbols_open(&lib.symbols, lib.path, why, sizeof(why)) != 0) {
+        gpu_die("%s", why);
+    }
     return true;
 }
 
 void *attach_symbol(const char *name, size_t *len)
 {
-    for (size_t i = 0; lib_open() && i < lib.syms_len; i++) {
-        if (lib.syms[i].st_shndx != SHN_UNDEF &&
-            strcmp(lib.strings + lib.syms[i].st_name, name) == 0) {
-            *len = lib.syms[i].st_size;
-            return (void *)(lib.base + lib.syms[i].st_value);
+    for (size_t i = 0; lib_open() && i < lib.symbols.n; i++) {
+        if (lib.symbols.sym[i].st_shndx != SHN_UNDEF &&
+            strcmp(elf_symbols_name(&lib.symbols, i), name) == 0) {
+            *len = lib.symbols.sym[i].st_size;
+            return (void *)(lib.base + lib.symbols.sym[i].st_value);
         }
     }
     return NULL;
@@ -133,10 +80,10 @@ void *attach_symbol(const char *name, size_t *len)
 
 const char *attach_name(const void *addr)
 {
-    for (size_t i = 0; lib_open() && i < lib.syms_len; i++) {
-        if (ELF64_ST_TYPE(lib.syms[i].st_info) == STT_FUNC &&
-            lib.base + lib.syms[i].st_value == (uintptr_t)addr) {
-            return lib.strings + lib.syms[i].st_name;
+    for (size_t i = 0; lib_open() && i < lib.symbols.n; i++) {
+        if (ELF64_ST_TYPE(lib.symbols.sym[i].st_info) == STT_FUNC &&
+            lib.base + lib.symbols.sym[i].st_value == (uintptr_t)addr) {
+            return elf_symbols_name(&lib.symbols, i);
         }
     }
     return NULL;
@@ -189,9 +136,9 @@ static void jumps_write(void *runtime, unsigned char *stubs)
     size_t stubs_len = 0;
     int here = 0, missing = 0;
 
-    for (size_t i = 0; i < lib.syms_len; i++) {
-        const Elf64_Sym *y = &lib.syms[i];
-        const char *name = lib.strings + y->st_name;
+    for (size_t i = 0; i < lib.symbols.n; i++) {
+        const Elf64_Sym *y = &lib.symbols.sym[i];
+        const char *name = elf_symbols_name(&lib.symbols, i);
         unsigned char *at = (void *)(lib.base + y->st_value);
         void *to;
 
@@ -227,10 +174,10 @@ static void jumps_write(void *runtime, unsigned char *stubs)
 /* Whether NCCL calls the runtime through the loader. */
 static bool seam_is_shared(void)
 {
-    for (size_t i = 0; i < lib.syms_len; i++) {
-        if (strcmp(lib.strings + lib.syms[i].st_name, "cudaGetDevice") == 0 ||
-            strncmp(lib.strings + lib.syms[i].st_name, "cudaGetDevice@", 14) == 0) {
-            return lib.syms[i].st_shndx == SHN_UNDEF;
+    for (size_t i = 0; i < lib.symbols.n; i++) {
+        if (strcmp(elf_symbols_name(&lib.symbols, i), "cudaGetDevice") == 0 ||
+            strncmp(elf_symbols_name(&lib.symbols, i), "cudaGetDevice@", 14) == 0) {
+            return lib.symbols.sym[i].st_shndx == SHN_UNDEF;
         }
     }
     return false;

@@ -11,6 +11,10 @@ die() {
     echo "bench_peers.sh: $*" >&2
     exit 2
 }
+fail() {
+    echo "bench_peers.sh: $*" >&2
+    exit 1
+}
 while [ $# -gt 0 ]; do
     case $1 in
     --write-doc) write=1 ;;
@@ -51,7 +55,11 @@ trap 'exit 130' INT TERM
 {
     echo "R2 $B/libnccl-net-r2.so libnccl-net-r2.so NCCL_R2_FAILOVER=on"
     echo "R2-off $B/libnccl-net-r2.so libnccl-net-r2.so NCCL_R2_FAILOVER=off"
-    [ ! -e "$B/bench/libnccl-net-ib.so" ] || echo "IB $B/bench/libnccl-net-ib.so libnccl.so NCCL_IB_DISABLE=0"
+    if [ -e "$B/bench/libnccl-net-ib.so" ]; then
+        echo "IB $B/bench/libnccl-net-ib.so libnccl.so NCCL_IB_DISABLE=0"
+    else
+        echo "# without NCCL's own transport: no CUDA toolkit with nccl.h when this was built (CUDA=DIR)" >&2
+    fi
     for p in $peers; do
         echo "${p%%=*} ${p#*=} $(basename "${p#*=}") NCCL_R2_FAILOVER=on"
     done
@@ -59,14 +67,11 @@ trap 'exit 130' INT TERM
 
 # pair NICS FILE SETTING WHAT NUMBER: what bench_pair prints, over a fabric of its own
 pair() {
-    "$B/softfab" up --name $fabric --hosts 2 --nics "$1" >/dev/null 2>"$T/err" || die "no fabric: $(cat "$T/err")"
+    "$B/softfab" up --name $fabric --hosts 2 --nics "$1" >/dev/null 2>"$T/err" || fail "no fabric: $(cat "$T/err")"
     rc=0
     env "$3" timeout 330 "$B/bench/bench_pair" --plugin "$2" --softfab "$B/softfab" --fabric $fabric "$4" "$5" >"$T/out" 2>"$T/err" || rc=$?
     "$B/softfab" down --name $fabric >/dev/null
-    [ $rc = 0 ] || {
-        echo "bench_peers.sh: $2: bench_pair $4 $5 failed: $(grep -v '^==' "$T/err" | tail -3)" >&2
-        exit 1
-    }
+    [ $rc = 0 ] || fail "$2: bench_pair $4 $5 failed: $(grep -v '^==' "$T/err" | tail -3)"
 }
 # Instructions of one object file in callgrind's own format: a line of costs behind "calls=" is that of the callee.
 object_count() { # OBJECT FILE
@@ -90,13 +95,13 @@ profiled() {
             return
         fi
     done
-    die "$2: $5 $6: in $try runs some call had to be made twice: the machine is too busy"
+    fail "$2: $5 $6: in $try runs some call had to be made twice: the machine is too busy"
 }
 # count NICS FILE SETTING OBJECT SIDE WHAT FEW MANY: instructions of one item; set-up cancels out
 count() {
     for n in "$7" "$8"; do
         profiled "$1" "$2" "$3" "$5" "$6" "$n"
-        object_count "$4" "$T/cg" >"$T/sum.$n" || die "$6: callgrind shows nothing of $4"
+        object_count "$4" "$T/cg" >"$T/sum.$n" || fail "$6: callgrind shows nothing of $4"
     done
     awk -v few="$(cat "$T/sum.$7")" -v many="$(cat "$T/sum.$8")" -v n=$(($8 - $7)) 'BEGIN { printf "%d", (many - few) / n + 0.5 }'
 }
@@ -105,11 +110,13 @@ count() {
 while read -r name file object setting; do
     for nics in 1 8; do
         printf '# %s: instructions, %d NICs\n' "$name" $nics >&2
-        jq -nc --arg name "$name" --argjson nics $nics --argjson send "$(count $nics "$file" "$setting" "$object" 0 calls 64 320)" \
-            --argjson recv "$(count $nics "$file" "$setting" "$object" 1 calls 64 320)" \
-            --argjson empty_send "$(count $nics "$file" "$setting" "$object" 0 calls-empty-send 200 1200)" \
-            --argjson empty_recv "$(count $nics "$file" "$setting" "$object" 1 calls-empty-recv 200 1200)" \
-            --argjson no_receive "$(count $nics "$file" "$setting" "$object" 0 calls-no-receive 200 1200)" \
+        send=$(count $nics "$file" "$setting" "$object" 0 calls 64 320)
+        recv=$(count $nics "$file" "$setting" "$object" 1 calls 64 320)
+        empty_send=$(count $nics "$file" "$setting" "$object" 0 calls-empty-send 200 1200)
+        empty_recv=$(count $nics "$file" "$setting" "$object" 1 calls-empty-recv 200 1200)
+        none=$(count $nics "$file" "$setting" "$object" 0 calls-no-receive 200 1200)
+        jq -nc --arg name "$name" --argjson nics $nics --argjson send "$send" --argjson recv "$recv" --argjson empty_send "$empty_send" \
+            --argjson empty_recv "$empty_recv" --argjson no_receive "$none" \
             '{kind: "calls", $name, $nics, $send, $recv, $empty_send, $empty_recv, $no_receive}' >>"$T/rows"
     done
 done <"$T/plugins"

@@ -219,18 +219,22 @@ static int side_run(int side, const char *peer, const char *plugin, const char *
     return 0;
 }
 
-/* The words that this side is run under, put into @argv from @n on; how many there are then. */
-static int under_put(char **argv, int n, int side)
+/* The words that this side is run under, put into @argv; how many. */
+static int under_put(char **argv, int side)
 {
     const char *under = getenv("BENCH_PAIR_UNDER");
     char *words, *save;
+    int n = 0;
 
     if (under == NULL || atoi(under) != side || (words = strchr(under, ':')) == NULL ||
         (words = strdup(words + 1)) == NULL) {
-        return n;
+        return 0;
     }
-    for (char *w = strtok_r(words, " ", &save); w && n < UNDER_MAX;
-         w = strtok_r(NULL, " ", &save)) {
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        if (n == UNDER_MAX) {
+            fprintf(stderr, "bench_pair: BENCH_PAIR_UNDER has more than %d words\n", UNDER_MAX);
+            _exit(2);
+        }
         argv[n++] = w;
     }
     return n;
@@ -257,7 +261,7 @@ static pid_t side_start(char **argv, int argc, int side, const int *fd)
     snprintf(host, sizeof(host), "%d", side);
     snprintf(number, sizeof(number), "%d", fd[side]);
     close(fd[1 - side]);
-    at = under_put(start, 7, side);
+    at = 7 + under_put(start + 7, side);
     for (size_t i = 0; i < sizeof(rest) / sizeof(rest[0]); i++) {
         start[at++] = rest[i];
     }

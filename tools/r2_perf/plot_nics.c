@@ -69,6 +69,17 @@ static bool is_of(const struct plot *p, int rank, const char *host)
     return has_rows(p->ranks->ranks[rank].told) && strcmp(p->ranks->ranks[rank].host, host) == 0;
 }
 
+/* Up to its last row within @seconds: one that is written after the end has a time in which nothing
+ * moved. */
+static double told_until(const struct stats_told *t, double seconds)
+{
+    uint32_t n = t->nrows;
+    while (n > 0 && (double)t->row[n - 1].at_ns / 1e9 > seconds) {
+        n--;
+    }
+    return n ? (double)t->row[n - 1].at_ns / 1e9 : 0;
+}
+
 /* All ranks of a host; as far as all of them have told. */
 static void panel_fill(const struct plot *p, int first, struct panel *panel)
 {
@@ -80,7 +91,7 @@ static void panel_fill(const struct plot *p, int first, struct panel *panel)
     for (int r = 0; r < p->ranks->nranks; r++) {
         const struct stats_told *t = p->ranks->ranks[r].told;
         if (is_of(p, r, panel->host)) {
-            until = fmin(until, (double)t->row[t->nrows - 1].at_ns / 1e9);
+            until = fmin(until, told_until(t, p->seconds));
         }
     }
     panel->steps = until > 0 ? (int)(until / panel->step) : 0;

@@ -265,6 +265,14 @@ START_TEST(traffic_of_nics)
     path = path_of("class=\"nic\" fill=\"none\" stroke=\"#e65100\"");
     ck_assert_int_eq(sscanf(path, "M78.00 %lf", &y[1]), 1);
     ck_assert_double_eq_tol((y[2] - y[1]) * 5, y[2] - y[0], 0.1);
+    /* a row from after the end, with what moved up to the end: no step of it */
+    for (int r = 0; r < 2; r++) {
+        row(r, 1950, 1000 + 150000000, 10000000);
+        row(r, 2300, 1000 + 180000000, 10000000);
+    }
+    draw();
+    path = path_of("class=\"nic\" fill=\"none\" stroke=\"#1565c0\"");
+    ck_assert_int_eq(steps_of(path), 7); /* to 1.95 s */
 }
 END_TEST
 

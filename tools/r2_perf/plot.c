@@ -10,8 +10,8 @@
 
 #define LABEL_LINES 3   /* above the curve */
 #define LABEL_FAULT 6.6 /* pixels of a letter */
-#define LAST_SHARE                                                                                 \
-    0.5 /* of what is timed of the others: less, and the last interval is no whole one */
+/* Of what is timed of the others: less, and the last interval is no whole one. */
+#define LAST_SHARE 0.5
 
 double plot_x(const struct plot *p, double s)
 {
@@ -35,8 +35,8 @@ double plot_step_get(double range, int count)
 static const char plot_style[] =
     "text{font-family:Helvetica,Arial,sans-serif;font-size:12px;fill:#333}"
     ".title{font-size:16px;font-weight:bold}.mid{text-anchor:middle}.end{text-anchor:end}"
-    ".fault{fill:#b3261e}.key{font-size:11px}"
-    ".small{font-size:11px;fill:#2e7d32;paint-order:stroke;stroke:#fff;stroke-width:3px}";
+    ".fault{fill:#b3261e}.key{font-size:11px}.small{font-size:11px;fill:#2e7d32}"
+    ".fault,.small{paint-order:stroke;stroke:#fff;stroke-width:3px}";
 
 static void plot_axes_write(struct plot *p)
 {
@@ -76,7 +76,7 @@ static void plot_curve_write(struct plot *p)
         }
         double s = (double)(i * t->interval_ns) / 1e9, width = (double)t->interval_ns / 1e9;
         fprintf(p->f, "%c%.2f %.2f H%.2f ", open ? 'L' : 'M', plot_x(p, s),
-                plot_y(p, t->busbw[i] / p->unit), plot_x(p, fmin(s + width, p->seconds)));
+                plot_y(p, t->busbw[i] / p->unit), plot_x(p, s + width));
         open = true;
     }
     svg_path_end(p->f, "fill=\"none\" stroke=\"#1565c0\" stroke-width=\"1.8\" "
@@ -153,30 +153,44 @@ static void plot_ideal_write(struct plot *p)
 /* --- labels --- */
 
 /* A label takes the first line above the curve on which nothing reaches to it; of so many at once
- * that none is free the lines of text tell. */
+ * that none is free the lines of text tell. Its place on that line, and that line or LABEL_LINES.
+ */
+static double plot_label_place(double x, double width, double taken[LABEL_LINES], int *line)
+{
+    double from = fmin(x + 5, PLOT_WIDTH - 4 - width);
+    *line = 0;
+    while (*line < LABEL_LINES && from < taken[*line]) {
+        ++*line;
+    }
+    if (*line < LABEL_LINES) {
+        taken[*line] = from + width + 8;
+    }
+    return from;
+}
+
+/* Labels after all lines, so that no line is drawn over a label. */
 static void plot_faults_write(struct plot *p)
 {
     double taken[LABEL_LINES] = {0};
+    struct {
+        char text[160];
+        double x, y;
+    } label[OPTS_FAULTS_MAX];
+    int labels = 0;
     for (int i = 0; i < p->t->nfaults; i++) {
         const struct timeline_fault *fault = &p->t->faults[i];
         double x = plot_x(p, (double)fault->event.fired_ns / 1e9);
-        int line = 0;
-        char text[160];
-        snprintf(text, sizeof(text), "%.100s (stall %.1f ms)", fault->event.spec->what,
-                 (double)fault->stall_ns / 1e6);
-        double width = (double)strlen(text) * LABEL_FAULT;
-        double from = fmin(x + 5, PLOT_WIDTH - 4 - width);
-        from = from < 4 ? 4 : from;
-        while (line < LABEL_LINES && from < taken[line]) {
-            line++;
-        }
-        double y = PLOT_TOP - 8 - 14 * (line < LABEL_LINES ? line : 0);
-        svg_line(p->f, x, y + 2, x, PLOT_HEIGHT - PLOT_BOTTOM,
-                 "stroke=\"#b3261e\" stroke-width=\"1.4\" stroke-dasharray=\"5 3\"");
-        if (line < LABEL_LINES) {
-            svg_text(p->f, from, y, "fault", text);
-            taken[line] = from + width + 8;
-        }
+        int line;
+        snprintf(label[labels].text, sizeof(label[labels].text), "%.100s (stall %.1f ms)",
+                 fault->event.spec->what, (double)fault->stall_ns / 1e6);
+        label[labels].x =
+            plot_label_place(x, (double)strlen(label[labels].text) * LABEL_FAULT, taken, &line);
+        label[labels].y = PLOT_TOP - 8 - 14 * (line < LABEL_LINES ? line : 0);
+        svg_line(p->f, x, label[labels].y + 2, x, PLOT_HEIGHT - PLOT_BOTTOM, PLOT_FAULT_LINE);
+        labels += line < LABEL_LINES;
+    }
+    for (int i = 0; i < labels; i++) {
+        svg_text(p->f, label[i].x, label[i].y, "fault", label[i].text);
     }
 }
 
@@ -249,6 +263,9 @@ static void plot_scale_set(struct plot *p)
     double step = plot_step_get(highest * 1.05, 5);
     p->top = ceil(highest * 1.05 / step) * step;
     p->seconds = fmax((double)(p->n * p->t->interval_ns) / 1e9, 1e-3);
+    for (int i = 0; i < p->t->nfaults; i++) { /* in an interval that is left out, too */
+        p->seconds = fmax(p->seconds, (double)p->t->faults[i].event.fired_ns / 1e9);
+    }
 }
 
 int plot_timeline_write(const char *path, const char *title, const struct timeline *t,
@@ -261,14 +278,14 @@ int plot_timeline_write(const char *path, const char *title, const struct timeli
     }
     plot_scale_set(&p);
     svg_begin(p.f, PLOT_WIDTH, PLOT_HEIGHT + hosts * PLOT_PANEL_H, plot_style);
-    svg_text_fit(p.f, PLOT_LEFT, 28, PLOT_WIDTH - PLOT_LEFT - PLOT_RIGHT, "title", title);
+    svg_text_fit(p.f, PLOT_LEFT, 28, PLOT_WIDTH - PLOT_LEFT - PLOT_RIGHT, 16, "title", title);
     plot_axes_write(&p);
     plot_ideal_write(&p);
     plot_curve_write(&p);
     plot_faults_write(&p);
     double start = t->nfaults ? (double)t->faults[0].event.fired_ns / 1e9 : p.seconds;
     double last = t->nfaults ? (double)t->after_ns / 1e9 : p.seconds;
-    plot_mean_write(&p, t->before, 0, fmin(start, p.seconds), t->nfaults ? "before" : "mean");
+    plot_mean_write(&p, t->before, 0, start, t->nfaults ? "before" : "mean");
     plot_mean_write(&p, t->after, last, p.seconds, "after");
     plot_legend_write(&p);
     plot_nics_write(&p, first, hosts);

@@ -15,6 +15,8 @@
 #define PLOT_TOP    92
 #define PLOT_BOTTOM 58
 
+#define PLOT_FAULT_LINE "stroke=\"#b3261e\" stroke-width=\"1.4\" stroke-dasharray=\"5 3\""
+
 struct plot {
     FILE *f;
     const struct timeline *t;

@@ -9,7 +9,7 @@
 #define STEP_MIN  0.25 /* s: plugins write no more often */
 #define STEPS_MAX 200
 #define INNER     34 /* pixels of a panel above its area, and below */
-#define LETTER    7.4
+#define NAME_ROWS 2  /* of NICs' names, above an area */
 
 static const char *const colours[] = {"#1565c0", "#e65100", "#2e7d32", "#6a1b9a",
                                       "#00838f", "#ad1457", "#5d4037", "#546e7a"};
@@ -53,7 +53,7 @@ static double bytes_until(const struct stats_told *t, uint32_t nic, double s)
         const struct stats_row *b = &t->row[i];
         double have = (double)(b->sent[nic] + b->received[nic]);
         if (b->at_ns >= at) {
-            if (i == 0 || b->at_ns == b[-1].at_ns) {
+            if (i == 0) {
                 return have;
             }
             double before = (double)(b[-1].sent[nic] + b[-1].received[nic]);
@@ -136,8 +136,31 @@ static void panel_axes_write(const struct plot *p, const struct panel *panel, do
     svg_text(p->f, PLOT_LEFT, y0 - 10, "", text);
     for (int i = 0; i < p->t->nfaults; i++) {
         double x = plot_x(p, (double)p->t->faults[i].event.fired_ns / 1e9);
-        svg_line(p->f, x, y0, x, y1,
-                 "stroke=\"#b3261e\" stroke-width=\"1.4\" stroke-dasharray=\"5 3\"");
+        svg_line(p->f, x, y0, x, y1, PLOT_FAULT_LINE);
+    }
+}
+
+/* A NIC's name and colour, left of *@x; the row above goes on where a row is full. What none has
+ * room for has no name. */
+static void panel_name_write(const struct plot *p, const char *name, const char *colour, double y0,
+                             double *x, int *row)
+{
+    char text[80];
+    double width = (double)strlen(name) * SVG_LETTER(11) + 34;
+    /* the first stands behind what the panel is of */
+    if (*row == 0 && *x - width < PLOT_LEFT + 260) {
+        *x = PLOT_WIDTH - PLOT_RIGHT;
+        *row = 1;
+    }
+    *x -= width;
+    if (*x < PLOT_LEFT) {
+        *row = NAME_ROWS;
+    }
+    if (*row < NAME_ROWS) {
+        double y = y0 - 10 - 13 * *row;
+        snprintf(text, sizeof(text), "stroke=\"%s\" stroke-width=\"2\"", colour);
+        svg_line(p->f, *x, y - 4, *x + 16, y - 4, text);
+        svg_text(p->f, *x + 20, y, "key", name);
     }
 }
 
@@ -146,9 +169,10 @@ static void panel_curves_write(const struct plot *p, const struct panel *panel, 
                                double y1, double top)
 {
     double x = PLOT_WIDTH - PLOT_RIGHT;
+    int row = 0;
     char text[200];
     for (uint32_t n = panel->nics; n-- > 0;) {
-        const char *colour = colours[n % COLOURS], *name = panel->names->nic[n];
+        const char *colour = colours[n % COLOURS];
         if (panel_highest(panel, n) <= 0) {
             continue;
         }
@@ -161,12 +185,7 @@ static void panel_curves_write(const struct plot *p, const struct panel *panel, 
         snprintf(text, sizeof(text),
                  "class=\"nic\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.4\"", colour);
         svg_path_end(p->f, text);
-        x -= (double)strlen(name) * LETTER + 34;
-        if (x > PLOT_LEFT + 260) { /* behind what the panel is of */
-            snprintf(text, sizeof(text), "stroke=\"%s\" stroke-width=\"2\"", colour);
-            svg_line(p->f, x, y0 - 14, x + 16, y0 - 14, text);
-            svg_text(p->f, x + 20, y0 - 10, "key", name);
-        }
+        panel_name_write(p, panel->names->nic[n], colour, y0, &x, &row);
     }
 }
 

@@ -7,8 +7,7 @@
 /* Pixels. A column is a leaf (a GPU or a function with NICs); a row is a level of switches. */
 #define COLUMN_MIN 108
 #define COLUMN_MAX 228
-#define CHARACTER  7.4 /* of a name, for the columns' width */
-#define BETWEEN    8   /* boxes side by side */
+#define BETWEEN    8 /* boxes side by side */
 #define ROW        84
 #define ROOT_W     104
 #define PORT_H     28 /* of a leaf, for each port of a NIC */
@@ -81,7 +80,7 @@ static void port_put(struct picture *p, const struct topo_nic *nic, double x, do
     char text[TOPO_NAME + 8], gbps[16];
 
     snprintf(text, sizeof(text), "%s:%u", nic->name, nic->port);
-    svg_text_fit(p->f, x, y, p->column - BETWEEN - 6, is_lost ? "mid lost" : "mid", text);
+    svg_text_fit(p->f, x, y, p->column - BETWEEN - 6, 12, is_lost ? "mid lost" : "mid", text);
     if (nic->state == TOPO_STATE_ACTIVE || nic->state == TOPO_STATE_UNKNOWN) {
         snprintf(text, sizeof(text), "%s Gb/s", gbps_text(nic->rate_mbps, gbps));
     } else {
@@ -262,7 +261,7 @@ static void strays_put(struct picture *p)
     double x = MARGIN + 16 + p->column / 2;
 
     svg_rect(p->f, MARGIN, p->y, p->column + 32, 50 + p->leaf_h + STUB, "strays");
-    svg_text_fit(p->f, MARGIN + 12, p->y + 22, p->column + 8, "head", "no PCI device");
+    svg_text(p->f, MARGIN + 12, p->y + 22, "head", "no PCI device");
     leaf_put(p, -1, x, p->y + 34);
     p->y += 50 + p->leaf_h + STUB + GAP;
 }
@@ -277,7 +276,7 @@ static const struct {
 
 static double kind_width(size_t i)
 {
-    return 40 + CHARACTER * (double)strlen(kinds[i].text);
+    return 40 + SVG_LETTER(12) * (double)strlen(kinds[i].text);
 }
 
 static double legend_width(void)
@@ -333,7 +332,7 @@ static void sizes_set(struct picture *p)
 
     p->column = COLUMN_MIN;
     for (int n = 0; n < t->nics; n++) {
-        double width = ((double)strlen(t->nic[n].name) + 3) * CHARACTER + BETWEEN + 6;
+        double width = ((double)strlen(t->nic[n].name) + 3) * SVG_LETTER(12) + BETWEEN + 6;
         int k = ports_of(t, t->nic[n].pci);
 
         p->column = width > p->column ? width : p->column;

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#define SVG_CHARACTER 7.4 /* pixels: the mean of a wide font of 12 pixels */
-
 void svg_begin(FILE *f, double width, double height, const char *style)
 {
     fprintf(f,
@@ -38,10 +36,11 @@ void svg_text(FILE *f, double x, double y, const char *class, const char *text)
     text_finish(f, class, text);
 }
 
-void svg_text_fit(FILE *f, double x, double y, double width, const char *class, const char *text)
+void svg_text_fit(FILE *f, double x, double y, double width, double size, const char *class,
+                  const char *text)
 {
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\"", x, y);
-    if ((double)strlen(text) * SVG_CHARACTER > width) {
+    if ((double)strlen(text) * SVG_LETTER(size) > width) {
         fprintf(f, " textLength=\"%.0f\" lengthAdjust=\"spacingAndGlyphs\"", width);
     }
     text_finish(f, class, text);

@@ -8,12 +8,17 @@
 
 #include <stdio.h>
 
+/* Pixels of a letter: the mean of a wide font of so many pixels. */
+#define SVG_LETTER(size) (7.4 / 12 * (size))
+
 /* @style: the style sheet. The ground is white. */
 void svg_begin(FILE *f, double width, double height, const char *style);
 void svg_end(FILE *f);
 void svg_text(FILE *f, double x, double y, const char *class, const char *text);
-/* The same, not wider than @width: what might be, depending on the font, is drawn that wide. */
-void svg_text_fit(FILE *f, double x, double y, double width, const char *class, const char *text);
+/* The same, not wider than @width: what might be, depending on the font, is drawn that wide. @size:
+ * the font's, pixels. */
+void svg_text_fit(FILE *f, double x, double y, double width, double size, const char *class,
+                  const char *text);
 /* A text that is read from below. */
 void svg_text_up(FILE *f, double x, double y, const char *class, const char *text);
 /* Its corners are round. */

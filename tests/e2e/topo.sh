@@ -119,9 +119,9 @@ picture() {
     else
         bad "$1: --svg: wider than its box: $(cat "$tmp/lines")"
     fi
-    # likewise what stands in the legend, in the picture
-    if awk -F'"' '/<svg / { edge = $4 + 0 } /<text .*class="left"/ { text = $0; gsub(/<[^>]*>/, "", text); n++
-            if ($2 + 7.4 * length(text) > edge) { print text; bad = 1 } } END { exit bad || !edge || n < 7 }' "$tmp/svg" >"$tmp/lines"; then
+    # likewise what stands in the legend and, in a font of 14 pixels, above all, in the picture
+    if awk -F'"' '/<svg / { edge = $4 + 0 } /<text .*class="(left|head)"/ { text = $0; gsub(/<[^>]*>/, "", text); n++
+            if ($2 + (/"head"/ ? 8.6 : 7.4) * length(text) > edge) { print text; bad = 1 } } END { exit bad || !edge || n < 9 }' "$tmp/svg" >"$tmp/lines"; then
         ok
     else
         bad "$1: --svg: beyond its edge: $(cat "$tmp/lines")"
@@ -265,6 +265,10 @@ mkdir -p "$tmp/long/sys/class/infiniband/rxe0/ports/1" && echo "4: ACTIVE" >"$tm
 topo --root "$tmp/long" --json
 cp "$tmp/out" "$tmp/long.json"
 picture "long names" "$tmp/long" "$tmp/long.json"
+# ... and a long name of the tree
+tree=$tmp/$(printf 'tree%0100d' 0)
+mv "$tmp/long" "$tree"
+picture "a long path" "$tree" "$tmp/long.json"
 hostile
 commands
 if [ $skipped -gt 0 ]; then

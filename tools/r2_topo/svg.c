@@ -347,7 +347,7 @@ void svg_write(FILE *f, const struct tool *tool)
     const struct topo *t = &tool->t;
     struct picture p = {.f = f, .t = t, .y = TOP};
     int widest = 4, levels, n, strays = ports_of(t, -1), sockets = 0;
-    double width, height = TOP;
+    double width, wide, height = TOP;
     char host[160] = "", text[300], gbps[16];
 
     sizes_set(&p);
@@ -358,11 +358,12 @@ void svg_write(FILE *f, const struct tool *tool)
     }
     height += strays ? 50 + p.leaf_h + STUB + GAP : 0;
     width = widest * p.column + 32 > legend_width() ? widest * p.column + 32 : legend_width();
-    svg_begin(f, width + 2 * MARGIN, height + LEGEND_H, style);
     host_text(tool, host, sizeof(host));
     snprintf(text, sizeof(text), "%s: %u GPUs, %u NIC ports%s%s%s", host, t->gpus, t->nics,
              t->sockets > 1 ? "; between sockets " : "",
              t->sockets > 1 ? gbps_text(t->inter_mbps, gbps) : "", t->sockets > 1 ? " Gb/s" : "");
+    wide = SVG_LETTER(14) * (double)strlen(text);
+    svg_begin(f, (wide > width ? wide : width) + 2 * MARGIN, height + LEGEND_H, style);
     svg_text(f, MARGIN, 34, "head", text);
     for (int s = -1; s < t->sockets; s++) {
         n = leaves_of(t, s, (levels = 1, &levels));

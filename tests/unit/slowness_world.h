@@ -50,8 +50,8 @@ static struct r2_inst *inst;
 static struct flow *flow;
 static uint64_t now, others; /* ns; bytes/s that all flows but SLOW move more */
 static unsigned said, over, taken;
-static char warn[500], brief[100];
-static struct r2_cause cause;
+static char warn[500], info[500], brief[100];
+static struct r2_cause cause, ended; /* what was said, and that it is over */
 
 /* --- the world --- */
 
@@ -107,8 +107,8 @@ static inline void log_sink(enum r2_log_level level, const char *file, int line,
     if (getenv("RIG_VERBOSE")) {
         printf("%10.3f ms %s\n", (double)now / 1e6, msg);
     }
-    if (level == R2_LOG_WARN) {
-        snprintf(warn, sizeof(warn), "%s", msg);
+    if (level == R2_LOG_WARN || level == R2_LOG_INFO) {
+        snprintf(level == R2_LOG_WARN ? warn : info, sizeof(warn), "%s", msg);
     }
 }
 
@@ -117,6 +117,7 @@ static inline void on_cause(struct r2_inst *of, const struct r2_cause *c)
     ck_assert_str_eq(c->code, "R2-S01");
     if (strcmp(c->how, "well-again") == 0) {
         over++;
+        ended = *c;
         return;
     }
     said++;
@@ -149,6 +150,7 @@ static inline void world_make(void)
     inst->above.post = post;
     inst->cfg.slow = inst->cfg.watchdog = 1;
     inst->nics.count = NICS;
+    snprintf(inst->self.job, sizeof(inst->self.job), "the-job");
     pthread_mutex_init(&inst->lock, NULL);
     snprintf(inst->self.host, sizeof(inst->self.host), "h9");
     for (int n = 0; n < NICS; n++) {
@@ -214,7 +216,7 @@ static inline void begin(void)
     now = S;
     said = over = taken = 0;
     others = 0;
-    warn[0] = '\0';
+    warn[0] = info[0] = '\0';
     r2_gate_setup(0);
     r2_log_sink_set(log_sink);
     r2_log_level_set(R2_LOG_TRACE);

@@ -26,6 +26,8 @@ static void says_nothing(bool suspected)
 
 START_TEST(said_once_and_over)
 {
+    const char *text;
+    double after;
     uint64_t from;
 
     learn();
@@ -48,11 +50,22 @@ START_TEST(said_once_and_over)
                      "R2-S01 h3:far0 slow way to a host; job continues; check path and host");
     ck_assert_msg(cause.since_ns >= from - 2 * S && cause.since_ns <= from + 2 * S,
                   "since %.1f s after it", ((double)cause.since_ns - (double)from) / 1e9);
+    ck_assert_msg(strstr(warn, " job=the-job"), "%s", warn);
+    ck_assert_msg(strstr(info, "R2-S01: what is sent to h3 is on the wire for 50.0 ms"), "%s",
+                  info);
     ck_assert_uint_eq(over, 0);
     flow[SLOW].rate = RATE;
+    from = now;
     run(30 * S);
     ck_assert_uint_eq(over, 1);
     ck_assert_uint_eq(said, 1);
+    ck_assert_int_eq(ended.severity, PROBE_INFO);
+    ck_assert_msg(ended.since_ns > cause.since_ns && ended.since_ns <= from,
+                  "over, since %.1f s before it", ((double)from - (double)ended.since_ns) / 1e9);
+    text = strstr(info, "R2-S01: the way to h3 is as fast as usual again, ");
+    ck_assert_msg(text && sscanf(text, "%*[^,], %lf s after it was named", &after) == 1, "%s",
+                  info);
+    ck_assert_double_le(after, (double)(now - ended.since_ns) / 1e9);
 }
 END_TEST
 
@@ -135,6 +148,35 @@ START_TEST(several_connections)
 }
 END_TEST
 
+/* A quarter of the time nothing is under way: what it carries is of the rest. */
+START_TEST(in_bursts)
+{
+    learn();
+    for (int i = 0; i < 200; i++) {
+        bool rests = i % 4 == 3;
+
+        flow[SLOW].rate = rests ? 0 : RATE / 5;
+        flow[SLOW].done += rests ? OUT : 0; /* all that was under way */
+        flow[SLOW].out = rests ? 0 : OUT;
+        run(150 * MS);
+    }
+    ck_assert_uint_eq(said, 1);
+    ck_assert_msg(strstr(warn, ",carries:21.9MB/s,"), "%s", warn);
+}
+END_TEST
+
+/* A path of last resort that is down makes no way less than whole. */
+START_TEST(a_last_resort_is_down)
+{
+    flow[SLOW].comm->conn.last = 2;
+    flow[SLOW].comm->shown.up = 1;
+    learn();
+    flow[SLOW].rate = RATE / 5;
+    run(30 * S);
+    ck_assert_uint_eq(said, 1);
+}
+END_TEST
+
 /* Two processes of the host: each is compared with the other hosts. */
 START_TEST(several_processes)
 {
@@ -177,13 +219,16 @@ START_TEST(well)
 }
 END_TEST
 
-/* The far end does not answer, its NIC is full, or ours is. */
+/* The far end does not answer, its NIC is full, or ours is, or how fast its NIC can be is not
+ * known.
+ */
 START_TEST(a_nic_full_or_unknown)
 {
     learn();
     flow[SLOW].mute = _i == 0;
     flow[SLOW].full = _i == 1;
     others = _i == 2 ? 40 * (uint64_t)RATE : 0;
+    flow[SLOW].best = _i == 3 ? 0 : flow[SLOW].best;
     says_nothing(true);
 }
 END_TEST
@@ -224,6 +269,46 @@ START_TEST(nccl_takes_late)
     ck_assert_msg(said == 0, "said: %s", warn);
     ck_assert_uint_gt(asked(), 0);
     ck_assert_uint_gt(taken, 0);
+}
+END_TEST
+
+/* Of a connection that has failed, or whose peer has said good-bye, nothing is taken. */
+START_TEST(what_has_ended_is_not_touched)
+{
+    learn();
+    flow[SLOW].comm->fo.error = _i == 0 ? R2_ERR_COMM : R2_OK;
+    flow[SLOW].comm->fo.bye.peer = _i == 1;
+    flow[SLOW].rate = RATE / 5;
+    run(30 * S);
+    ck_assert_uint_gt(asked(), 0); /* it was suspected */
+    ck_assert_uint_eq(taken, 0);
+}
+END_TEST
+
+/* A connection that is closed is not looked at. */
+START_TEST(a_closed_connection)
+{
+    learn();
+    atomic_store(&flow[SLOW].comm->state.close, R2_CLOSE_BYE);
+    says_nothing(false);
+    ck_assert_uint_eq(taken, 0);
+}
+END_TEST
+
+/* All of another connection to it, both ways: what comes in is not asked after. */
+START_TEST(what_comes_in_is_not_asked_after)
+{
+    struct r2_comm *c = comm_make(&flow[SLOW], 2);
+
+    c->is_send = 0;
+    c->rx = calloc(1, sizeof(*c->rx));
+    c->conn.touched = 2;
+    learn();
+    flow[SLOW].rate = RATE / 5;
+    run(30 * S);
+    ck_assert_uint_eq(said, 1);
+    ck_assert_uint_eq(flow[SLOW].asked_pair, 0);
+    free(c->rx);
 }
 END_TEST
 
@@ -325,12 +410,17 @@ static void add(TCase *t)
     tcase_add_test(t, what_comes_late_does_not_count);
     tcase_add_test(t, over_two_nics);
     tcase_add_test(t, several_connections);
+    tcase_add_test(t, in_bursts);
+    tcase_add_test(t, a_last_resort_is_down);
     tcase_add_test(t, several_processes);
     tcase_add_test(t, full_for_a_moment);
     tcase_add_test(t, well);
-    tcase_add_loop_test(t, a_nic_full_or_unknown, 0, 3);
+    tcase_add_loop_test(t, a_nic_full_or_unknown, 0, 4);
     tcase_add_test(t, too_many_nics);
     tcase_add_test(t, nccl_takes_late);
+    tcase_add_loop_test(t, what_has_ended_is_not_touched, 0, 2);
+    tcase_add_test(t, a_closed_connection);
+    tcase_add_test(t, what_comes_in_is_not_asked_after);
     tcase_add_test(t, a_verdict_explains_it);
     tcase_add_loop_test(t, other_paths, 0, 2);
     tcase_add_test(t, few_hosts);

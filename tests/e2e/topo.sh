@@ -119,6 +119,10 @@ picture() {
     else
         bad "$1: --svg: wider than its box: $(cat "$tmp/lines")"
     fi
+    if [ "$(grep -c '>down<' "$tmp/svg")" = "$(jq "$down"'[.nics[] | select(is_down)] | length' "$3")" ]; then ok; else bad "$1: --svg: ports that are down"; fi
+    # the last line of the legend is 10 pixels above the lower edge
+    if awk -F'"' '/<svg / { edge = $6 + 0 } /<rect x/ && $4 + $8 > edge { bad = 1 } /<text x/ { last = $4 + 0 }
+            END { exit bad || last > edge - 9 || last < edge - 11 }' "$tmp/svg"; then ok; else bad "$1: --svg: the lower edge"; fi
     # likewise what stands in the legend and, in a font of 14 pixels, above all, in the picture
     if awk -F'"' '/<svg / { edge = $4 + 0 } /<text .*class="(left|head)"/ { text = $0; gsub(/<[^>]*>/, "", text); n++
             if ($2 + (/"head"/ ? 8.6 : 7.4) * length(text) > edge) { print text; bad = 1 } } END { exit bad || !edge || n < 9 }' "$tmp/svg" >"$tmp/lines"; then

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "plugin/base/r2_rundir.h"
+#include "plugin/base/r2_time.h"
 #include "tools/r2_ctl/ctl.h"
 #include "tools/shared/patience.h"
 
@@ -300,14 +301,6 @@ static void users_row(void *arg, const struct ctl_row *r)
     }
 }
 
-static double now_s(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 static void wait_say(const struct users *u, double waited_s, double limit_s)
 {
     char more[40] = "";
@@ -325,12 +318,13 @@ int ctl_drain_wait(const struct ctl *c, int n, char *const *names)
     struct users u = {.n = n, .names = names};
     struct patience p = {0};
     struct timespec step = {.tv_nsec = 20000000};
-    double since = now_s(), waited;
+    uint64_t since = r2_clock_ns(CLOCK_MONOTONIC);
+    double waited;
 
     for (;;) {
         u.users = 0;
         ctl_rows_walk(c, users_row, &u);
-        waited = now_s() - since;
+        waited = (double)(r2_clock_ns(CLOCK_MONOTONIC) - since) / 1e9;
         if (u.users == 0 || u.say) {
             break;
         }

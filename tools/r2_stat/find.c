@@ -120,7 +120,8 @@ void stat_free(struct stat_found *f)
     }
 }
 
-bool stat_same_job(const struct stat_proc *a, const struct stat_proc *b)
+/* Of one user and job, or, where no scheduler is known, command. */
+static bool is_same_job(const struct stat_proc *a, const struct stat_proc *b)
 {
     const struct r2_stat_who *x = &a->v.who, *y = &b->v.who;
 
@@ -129,6 +130,16 @@ bool stat_same_job(const struct stat_proc *a, const struct stat_proc *b)
         return false;
     }
     return x->job[0] != '\0' || strcmp(x->command, y->command) == 0;
+}
+
+int stat_job_procs(const struct stat_found *f, int i)
+{
+    int n = 1;
+
+    while (i + n < f->procs && is_same_job(f->proc[i], f->proc[i + n])) {
+        n++;
+    }
+    return n;
 }
 
 const char *stat_user(uid_t uid)

@@ -400,8 +400,7 @@ void stat_json(const struct stat_found *f)
     r2_json_int(&j, "files_not_read", f->unread);
     r2_json_open(&j, "jobs", '[');
     for (int i = 0, n; i < f->procs; i += n) {
-        for (n = 1; i + n < f->procs && stat_same_job(f->proc[i], f->proc[i + n]); n++) {
-        }
+        n = stat_job_procs(f, i);
         job_put(&j, &f->proc[i], n);
     }
     r2_json_close(&j, ']');

@@ -8,17 +8,6 @@
 
 /* --- jobs --- */
 
-/* Where the job of process @i ends. */
-static int job_end(const struct stat_found *found, int i)
-{
-    int k = i + 1;
-
-    while (k < found->procs && stat_same_job(found->proc[i], found->proc[k])) {
-        k++;
-    }
-    return k;
-}
-
 /* "NAME{scheduler="..",...} ". The command tells those apart that no scheduler has started. */
 static void of_job(FILE *f, const char *name, const struct stat_proc *p)
 {
@@ -51,7 +40,7 @@ void prom_jobs(FILE *f, const struct stat_found *found)
 {
     int jobs = 0;
 
-    for (int i = 0; i < found->procs; i = job_end(found, i)) {
+    for (int i = 0; i < found->procs; i += stat_job_procs(found, i)) {
         jobs++;
     }
     prom_head(f, "r2_jobs", "gauge", "Jobs of this host that use the plugin.");
@@ -60,14 +49,14 @@ void prom_jobs(FILE *f, const struct stat_found *found)
         return;
     }
     prom_head(f, "r2_job_info", "gauge", "Which job it is.");
-    for (int i = 0; i < found->procs; i = job_end(found, i)) {
+    for (int i = 0; i < found->procs; i += stat_job_procs(found, i)) {
         of_job(f, "r2_job_info", found->proc[i]);
         fputs("1\n", f);
     }
     prom_head(f, "r2_job_capacity_ratio", "gauge",
               "NICs that carry, or could, of those that the job's processes here have.");
-    for (int i = 0; i < found->procs; i = job_end(found, i)) {
-        job_capacity(f, found, i, job_end(found, i));
+    for (int i = 0; i < found->procs; i += stat_job_procs(found, i)) {
+        job_capacity(f, found, i, i + stat_job_procs(found, i));
     }
 }
 

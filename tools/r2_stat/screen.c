@@ -29,7 +29,6 @@ static void line_add(struct screen_page *pg, enum screen_colour colour, const ch
         struct screen_line *more = realloc(pg->line, (size_t)room * sizeof(*more));
 
         if (more == NULL) {
-            pg->is_short = true;
             return;
         }
         pg->line = more;
@@ -201,13 +200,6 @@ static void conns_add(struct screen_page *pg, struct stat_proc *const *p, int n)
     }
 }
 
-static int newest_first(const void *a, const void *b)
-{
-    const struct stat_line *x = a, *y = b;
-
-    return stat_line_compare(y, x);
-}
-
 static void history_add(struct screen_page *pg, struct stat_proc *const *p, int n)
 {
     int lines;
@@ -218,9 +210,8 @@ static void history_add(struct screen_page *pg, struct stat_proc *const *p, int 
         line_add(pg, SCREEN_PLAIN, "nothing has happened");
     } else {
         line_add(pg, SCREEN_HEAD, "HISTORY, newest first");
-        qsort(line, (size_t)lines, sizeof(*line), newest_first);
     }
-    for (int i = 0; i < lines; i++) {
+    for (int i = lines - 1; i >= 0; i--) {
         char *text = NULL;
         size_t size;
         FILE *out = open_memstream(&text, &size);
@@ -305,8 +296,7 @@ static void bars_put(struct screen_page *pg, const struct screen_view *v,
         struct stat_nic nic[R2_STAT_NICS];
         int nics;
 
-        for (n = 1; i + n < f->procs && stat_same_job(f->proc[i], f->proc[i + n]); n++) {
-        }
+        n = stat_job_procs(f, i);
         nics = stat_nics(&f->proc[i], n, nic);
         for (int k = 0; k < nics; k++) {
             lost += colour_of(&nic[k].n) > SCREEN_NOTE;
@@ -343,8 +333,7 @@ void screen_make(struct screen_page *pg, struct screen_view *v, const struct sta
         text_add(pg, SCREEN_PLAIN, i < HELP_KEYS ? 12 : 0, help[i]);
     }
     for (int i = 0, n; !v->is_help && i < f->procs; i += n) {
-        for (n = 1; i + n < f->procs && stat_same_job(f->proc[i], f->proc[i + n]); n++) {
-        }
+        n = stat_job_procs(f, i);
         if (i) {
             line_add(pg, SCREEN_PLAIN, "%s", "");
         }

@@ -38,12 +38,12 @@ struct screen_view {
 struct screen_page {
     struct screen_line *line; /* between the bars: all of them, seen or not */
     int lines, room, columns;
-    bool is_short; /* there was no memory for the rest */
     struct screen_line bar[2];
 };
 
 /* Makes @pg, zeroes or a page that was made before, of a look at @now (ns, CLOCK_REALTIME), and
- * brings @v->top to where there are lines. screen_free at the end. */
+ * brings @v->top to where there are lines; without memory, lines are missing. screen_free at the
+ * end. */
 void screen_make(struct screen_page *pg, struct screen_view *v, const struct stat_found *f,
                  const struct rates *r, uint64_t now);
 /* What a terminal is told, from its upper left corner on: as many lines as it has. */

@@ -39,9 +39,9 @@ int stat_dirs_find(struct stat_found *f, const char *asked);
 void stat_take(struct stat_found *f);
 void stat_free(struct stat_found *f);
 
-/* Whether two processes belong to one job: the same user and job, or, where no scheduler is known,
- * command. */
-bool stat_same_job(const struct stat_proc *a, const struct stat_proc *b);
+/* How many processes from @i on are of the job of process @i: of the same user and job, or, where
+ * no scheduler is known, command. */
+int stat_job_procs(const struct stat_found *f, int i);
 /* Name of @uid, else its number; static. */
 const char *stat_user(uid_t uid);
 
@@ -78,7 +78,6 @@ struct stat_line {
     const struct r2_stat_event *e;
 };
 struct stat_line *stat_lines_of(struct stat_proc *const *p, int n, int *lines);
-int stat_line_compare(const void *a, const void *b);
 /* One line of history, behind @host, where that is not empty. */
 void stat_event_row(FILE *out, const char *host, const struct stat_proc *p,
                     const struct r2_stat_event *e);

@@ -277,7 +277,7 @@ void stat_print_event(const struct stat_proc *p, const struct r2_stat_event *e)
     stat_event_row(stdout, p->v.who.host, p, e);
 }
 
-int stat_line_compare(const void *a, const void *b)
+static int line_compare(const void *a, const void *b)
 {
     const struct stat_line *x = a, *y = b;
 
@@ -298,7 +298,7 @@ struct stat_line *stat_lines_of(struct stat_proc *const *p, int n, int *lines)
         }
     }
     if (*lines) {
-        qsort(line, (size_t)*lines, sizeof(*line), stat_line_compare);
+        qsort(line, (size_t)*lines, sizeof(*line), line_compare);
     }
     return line;
 }
@@ -340,8 +340,7 @@ void stat_print_none(const struct stat_found *f)
 void stat_print(const struct stat_found *f, struct stat_more more)
 {
     for (int i = 0, n; i < f->procs; i += n) {
-        for (n = 1; i + n < f->procs && stat_same_job(f->proc[i], f->proc[i + n]); n++) {
-        }
+        n = stat_job_procs(f, i);
         if (i) {
             putchar('\n');
         }

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "plugin/base/r2_time.h"
 #include "tools/r2_stat/screen.h"
 
 #define FIRST_S 0.5                            /* until there are rates */
@@ -85,14 +86,6 @@ static void signals_take(struct tty *t)
     for (size_t i = 0; i < sizeof(sigs) / sizeof(sigs[0]); i++) {
         sigdelset(&t->open, sigs[i]);
     }
-}
-
-static uint64_t clock_ns(clockid_t id)
-{
-    struct timespec ts;
-
-    clock_gettime(id, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
 /* 0; -1: the terminal is gone. */
@@ -216,7 +209,7 @@ static void keys_read(struct tty *t, struct screen_view *v)
 static void rest(struct tty *t, struct screen_view *v, uint64_t until)
 {
     struct pollfd in = {.fd = t->has_keys ? STDIN_FILENO : -1, .events = POLLIN};
-    uint64_t now = clock_ns(CLOCK_MONOTONIC), left = until > now ? until - now : 0;
+    uint64_t now = r2_clock_ns(CLOCK_MONOTONIC), left = until > now ? until - now : 0;
     struct timespec ts = {.tv_sec = (time_t)(left / 1000000000),
                           .tv_nsec = (long)(left % 1000000000)};
 
@@ -246,12 +239,12 @@ int stat_watch_tty(struct stat_found *f, double seconds, struct stat_more more)
     signals_take(&t);
     enter(&t);
     while (!is_over && rc == 0) {
-        uint64_t now = clock_ns(CLOCK_MONOTONIC);
+        uint64_t now = r2_clock_ns(CLOCK_MONOTONIC);
 
         if (now >= next && !v.is_paused) {
             stat_free(f);
             stat_take(f);
-            looked = clock_ns(CLOCK_REALTIME);
+            looked = r2_clock_ns(CLOCK_REALTIME);
             rates_take(&r, f, looked);
             next = now + (uint64_t)((is_first && v.seconds > FIRST_S ? FIRST_S : v.seconds) * 1e9);
             is_first = false;
@@ -261,7 +254,7 @@ int stat_watch_tty(struct stat_found *f, double seconds, struct stat_more more)
         if (rc == 0) {
             rest(&t, &v, next);
         }
-        if (next > clock_ns(CLOCK_MONOTONIC) + (uint64_t)(v.seconds * 1e9)) {
+        if (next > r2_clock_ns(CLOCK_MONOTONIC) + (uint64_t)(v.seconds * 1e9)) {
             next = 0; /* it is to look more often now */
         }
     }

@@ -271,8 +271,9 @@ struct users {
     int n;
     char *const *names;
     bool say;
-    int users;
-    long pid; /* of the first of them */
+    int users; /* processes; rows of one are behind each other */
+    long last; /* the last one's pid */
+    long pid;  /* the first one's */
     char command[R2_HOST_REGISTRY_NAME];
 };
 
@@ -284,10 +285,12 @@ static void users_row(void *arg, const struct ctl_row *r)
         if (!ctl_name_is(u->names[i], &r->nic) || (r->nic.usable == 0 && r->nic.drained)) {
             continue;
         }
-        if (u->users++ == 0) {
+        if (u->users == 0) {
             u->pid = (long)r->who.pid;
             snprintf(u->command, sizeof(u->command), "%s", r->who.command);
         }
+        u->users += u->users == 0 || u->last != (long)r->who.pid;
+        u->last = (long)r->who.pid;
         if (u->say && !r->nic.drained) {
             ctl_fail("%s: process %ld (%s, user %u) does not drain it", r->nic.name,
                      (long)r->who.pid, r->who.command, (unsigned)r->uid);

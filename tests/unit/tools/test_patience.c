@@ -14,7 +14,7 @@
 #include "tests/unit/suite.h"
 
 static char dir[64], text[4096];
-static int walks, free_after;
+static int walks, free_after, processes;
 
 /* --- what drain.c wants of r2_ctl --- */
 
@@ -29,7 +29,7 @@ int ctl_fail(const char *fmt, ...)
     return 1;
 }
 
-/* Two processes, until there are none. */
+/* Processes that have two NICs each, until there are none. */
 void ctl_rows_walk(const struct ctl *c, void (*take)(void *arg, const struct ctl_row *r), void *arg)
 {
     struct ctl_row r = {.uid = 1000,
@@ -39,9 +39,12 @@ void ctl_rows_walk(const struct ctl *c, void (*take)(void *arg, const struct ctl
     if (walks++ == free_after) {
         return;
     }
-    take(arg, &r);
-    r.who.pid = 4712;
-    take(arg, &r);
+    for (int i = 0; i < processes; i++, r.who.pid++) {
+        snprintf(r.nic.name, sizeof(r.nic.name), "mlx5_3");
+        take(arg, &r);
+        snprintf(r.nic.name, sizeof(r.nic.name), "mlx5_4");
+        take(arg, &r);
+    }
 }
 
 int ctl_names_known(const struct ctl *c, int n, char *const *names)
@@ -61,6 +64,7 @@ static void setup(void)
     ck_assert_ptr_nonnull(freopen(path, "w+", stderr));
     setvbuf(stderr, NULL, _IONBF, 0);
     walks = 0;
+    processes = 2;
 }
 
 static void teardown(void)
@@ -92,6 +96,8 @@ START_TEST(when_a_line_is_due)
     ck_assert(patience_is_due(&p, 10.2));
     ck_assert(!patience_is_due(&p, 20.1));
     ck_assert(patience_is_due(&p, 60));
+    ck_assert(!patience_is_due(&p, 69.9));
+    ck_assert(patience_is_due(&p, 70));
 }
 END_TEST
 
@@ -108,14 +114,35 @@ END_TEST
 
 START_TEST(a_drain_that_takes_long)
 {
+    static const char *const more[] = {"", " and 1 more", " and 2 more"};
     struct ctl c = {.limit_s = 60};
+    char *names[] = {(char *)"mlx5_3", (char *)"mlx5_4"}, line[200];
+
+    processes = _i + 1;
+    free_after = 20; /* steps of 20 ms */
+    ck_assert_int_eq(ctl_drain_wait(&c, 2, names), 0);
+    snprintf(line, sizeof(line),
+             "r2_ctl: not free yet after 0 s: python3 (pid 4711)%s; waits for at most 60 s more\n",
+             more[_i]);
+    ck_assert_str_eq(said(), line);
+}
+END_TEST
+
+/* What is left is said, and at the end who it is, once. */
+START_TEST(a_drain_that_is_not_free)
+{
+    struct ctl c = {.limit_s = 1};
     char *names[] = {(char *)"mlx5_3"};
 
-    free_after = 20; /* steps of 20 ms */
-    ck_assert_int_eq(ctl_drain_wait(&c, 1, names), 0);
+    processes = 1;
+    free_after = -1;
+    ck_assert_int_eq(ctl_drain_wait(&c, 1, names), 1);
     ck_assert_str_eq(
         said(),
-        "r2_ctl: not free yet after 0 s: python3 (pid 4711) and 1 more; waits for at most 60 s more\n");
+        "r2_ctl: not free yet after 0 s: python3 (pid 4711); waits for at most 1 s more\n"
+        "mlx5_3: process 4711 (python3, user 1000) has 3 connections over it, for 1 of them it is "
+        "the last NIC\n"
+        "not free after 1 s\n");
 }
 END_TEST
 
@@ -150,12 +177,36 @@ START_TEST(hosts_that_do_not_answer)
 }
 END_TEST
 
+/* More than are asked at once, and of names that do not fit a line. */
+START_TEST(many_hosts_that_do_not_answer)
+{
+    struct run run[AT_ONCE] = {0};
+    struct sources_remote r = {.host = "a-host-whose-name-is-long"};
+    struct sources_remote h = {.host = "h0"};
+    const char *all;
+
+    run[0].to = run[2].to = &h;
+    hosts_say(run, 2, 5, 13.2);
+    ck_assert_msg(strstr(said(), ": after 13 s waits for answers of 7 hosts: h0, h0, ...\n") !=
+                      NULL,
+                  "%s", text);
+    for (int i = 0; i < AT_ONCE; i++) {
+        run[i].to = &r;
+    }
+    hosts_say(run, AT_ONCE, 0, 13.2);
+    all = strstr(said(), " of 16 hosts: a-host-whose-name-is-long, ");
+    ck_assert_msg(all && strstr(all, ", ...\n"), "%s", text);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, when_a_line_is_due);
     tcase_add_test(t, a_drain_that_is_free_soon);
-    tcase_add_test(t, a_drain_that_takes_long);
+    tcase_add_loop_test(t, a_drain_that_takes_long, 0, 3);
+    tcase_add_test(t, a_drain_that_is_not_free);
     tcase_add_test(t, hosts_that_do_not_answer);
+    tcase_add_test(t, many_hosts_that_do_not_answer);
 }
 
 int main(void)

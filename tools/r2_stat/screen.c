@@ -290,16 +290,15 @@ static void bars_put(struct screen_page *pg, const struct screen_view *v,
                      const struct stat_found *f, uint64_t now, int seen)
 {
     char when[40], where[64] = "", host[64] = "", text[512];
-    int jobs = 0, lost = 0, all = 0;
+    struct stat_nic nic[R2_STAT_NICS];
+    int nics = stat_nics(f->proc, f->procs, nic), jobs = 0, lost = 0, all = 0;
 
-    for (int i = 0, n; i < f->procs; i += n, jobs++) {
-        struct stat_nic nic[R2_STAT_NICS];
-        int nics;
-
-        n = stat_job_procs(f, i);
-        nics = stat_nics(&f->proc[i], n, nic);
-        for (int k = 0; k < nics; k++) {
-            lost += colour_of(&nic[k].n) > SCREEN_NOTE;
+    for (int i = 0; i < f->procs; i += stat_job_procs(f, i)) {
+        jobs++;
+    }
+    for (int i = 0; i < nics; i++) {
+        if (!nic[i].n.last_resort) {
+            lost += colour_of(&nic[i].n) > SCREEN_NOTE;
             all++;
         }
     }

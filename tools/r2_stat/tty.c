@@ -23,6 +23,7 @@ static const double steps[] = {0.1, 0.5, 1, 2, 5, 10, 30, 60, 300};
 
 struct tty {
     struct termios before;
+    bool is_raw; /* until it is as before */
     bool has_keys;
     sigset_t open; /* signals while it waits */
 };
@@ -37,9 +38,12 @@ static void on_signal(int sig)
 static int tell(const char *what, size_t n)
 {
     while (n > 0) {
+        struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
         ssize_t k = write(STDOUT_FILENO, what, n);
 
-        if (k < 0 && errno != EINTR) {
+        if (k < 0 && errno == EAGAIN) { /* others that have the terminal open may want that */
+            poll(&out, 1, -1);
+        } else if (k < 0 && errno != EINTR) {
             return -1;
         }
         what += k > 0 ? k : 0;
@@ -52,21 +56,22 @@ static void enter(struct tty *t)
 {
     struct termios raw;
 
-    t->has_keys = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &t->before) == 0;
-    if (t->has_keys) {
+    t->is_raw = false;
+    if (tcgetattr(STDIN_FILENO, &t->before) == 0) {
         raw = t->before;
         raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
         raw.c_cc[VMIN] = 1;
         raw.c_cc[VTIME] = 0;
-        t->has_keys = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+        t->is_raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
     }
+    t->has_keys = t->is_raw;
     tell(ENTER, sizeof(ENTER) - 1);
 }
 
 static void leave(struct tty *t)
 {
     tell(LEAVE, sizeof(LEAVE) - 1);
-    if (t->has_keys) {
+    if (t->is_raw) {
         tcsetattr(STDIN_FILENO, TCSADRAIN, &t->before);
     }
 }

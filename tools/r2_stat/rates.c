@@ -5,7 +5,8 @@
 #define RATES_KEPT 1000000000ull /* ns: a process writes more often, unless nothing moves */
 
 struct rates_nic {
-    uint64_t sent, received; /* at the look */
+    bool is_read;            /* at the look */
+    uint64_t sent, received; /* then */
     double out, in;
 };
 
@@ -37,19 +38,20 @@ static void proc_take(struct rates_proc *to, const struct rates_proc *old,
     double seconds = old ? (double)(int64_t)(p->v.who.updated - old->updated) / 1e9 : 0;
     bool is_new = seconds > 0;
 
-    if (old && !is_new && now < old->updated + RATES_KEPT) {
+    if (old && seconds == 0 && now < old->updated + RATES_KEPT) {
         *to = *old;
         return;
     }
     *to = (struct rates_proc){.uid = p->uid,
                               .unique = p->unique,
                               .updated = p->v.who.updated,
-                              .is_known = is_new || (old && old->is_known)};
+                              .is_known = is_new || (old && old->is_known && seconds == 0)};
     for (uint32_t i = 0; i < p->v.who.nics; i++) {
         const struct r2_stat_nic *n = &p->v.nic[i];
 
-        to->nic[i] = (struct rates_nic){.sent = n->sent, .received = n->received};
-        if (is_new) {
+        to->nic[i] = (struct rates_nic){
+            .is_read = n->name[0] != '\0', .sent = n->sent, .received = n->received};
+        if (is_new && old->nic[i].is_read) {
             to->nic[i].out = rate(old->nic[i].sent, n->sent, seconds);
             to->nic[i].in = rate(old->nic[i].received, n->received, seconds);
         }

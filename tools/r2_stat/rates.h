@@ -17,8 +17,8 @@ struct rates {
 
 /*
  * The next look, at @now (ns, CLOCK_REALTIME). A process that has written nothing since the one
- * before keeps its rates for a second, and has none of anything then. 0; -1: out of memory, @r is
- * as it was.
+ * before keeps its rates for a second, and has none of anything then; one whose clock was set back
+ * begins anew. 0; -1: out of memory, @r is as it was.
  */
 int rates_take(struct rates *r, const struct stat_found *f, uint64_t now);
 void rates_free(struct rates *r);

@@ -102,7 +102,7 @@ static enum screen_colour colour_of(const struct r2_stat_nic *n)
 static const char *rate_text(bool is_known, double rate, char *out, size_t room)
 {
     if (is_known) {
-        return stat_bytes((uint64_t)rate, out, room);
+        return stat_bytes(rate < 0x1p64 ? (uint64_t)rate : UINT64_MAX, out, room);
     }
     snprintf(out, room, "-");
     return out;

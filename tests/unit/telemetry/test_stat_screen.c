@@ -96,6 +96,12 @@ START_TEST(keys)
         key(" ");
     }
     wait_for("event number 1, which ", true);
+    key("b");
+    wait_for(", lines 49-70 of 91", true);
+    key("\033OA\033[5~\033[6~");
+    wait_for(", lines 48-69 of 91", true);
+    key("k56AB\033[1;5B"); /* typed: no keys of theirs */
+    wait_for(", lines 47-68 of 91", true);
     key("hl");
     wait_for("event", false);
     wait_for("NIC          SENDS          TIMED", true);
@@ -105,6 +111,18 @@ START_TEST(keys)
     wait_for("p           pause; again: go on", true);
     key("?p");
     wait_for(", paused, else every 60 s: ", true);
+    updated++;
+    put(41);
+    key("h"); /* shows what was seen before */
+    wait_for("event number 40, which ", true);
+    key("p+");
+    wait_for(", every 300 s: ", true);
+    key("+");
+    key("------");
+    wait_for(", every 1 s: ", true);
+    wait_for("event number 41, which ", true);
+    key("-----");
+    wait_for(", every 0.1 s: ", true);
     key("q");
     end();
 }
@@ -149,6 +167,90 @@ START_TEST(two_jobs)
 }
 END_TEST
 
+/* As many bytes as there is room for, none of them zero. */
+static void fill(char *text, size_t room)
+{
+    static const char what[] = "\033[31mX\033\033]0;t\007\t\n\r\b\x9b\x7f\xc3\xa4";
+
+    for (size_t i = 0; i < room; i++) {
+        text[i] = what[i % (sizeof(what) - 1)];
+    }
+}
+
+/* Whatever another user's process writes, it is letters that come to the terminal, and figures. */
+START_TEST(hostile)
+{
+    struct r2_stat_who who = {.pid = -1, .start = UINT64_MAX, .nics = 4, .conns = 1, .history = 3};
+    struct r2_stat_conn conn = {.id = 1, .is_send = 1, .npaths = 4, .standing = 1};
+    struct r2_stat_event e = {.kind = 255, .severity = 255};
+
+    start("0.1", "-cHl");
+    wait_for("job slurm", true);
+    fill(who.command, sizeof(who.command));
+    fill(who.host, sizeof(who.host));
+    fill(who.scheduler, sizeof(who.scheduler));
+    fill(who.job, sizeof(who.job));
+    fill(conn.peer_host, sizeof(conn.peer_host));
+    fill(conn.why, sizeof(conn.why));
+    fill(conn.path[0].peer_name, sizeof(conn.path[0].peer_name));
+    conn.path[0].nic = conn.path[1].state = conn.dev = 255;
+    conn.error = _i == 1;
+    who.updated = updated + 1;
+    for (unsigned i = 0; i < 4; i++) {
+        fill(nic[i].name, sizeof(nic[i].name));
+        fill(nic[i].why, sizeof(nic[i].why));
+        fill(nic[i].trouble, sizeof(nic[i].trouble));
+        fill(nic[i].blamed, sizeof(nic[i].blamed));
+        nic[i].state = (uint8_t)i;
+        nic[i].moved = nic[i].over = UINT32_MAX;
+        r2_stat_put_nic(stat_file, i, &nic[i]);
+    }
+    for (e.no = 1; e.no <= 3; e.no++) {
+        fill(e.text, sizeof(e.text));
+        fill(e.code, sizeof(e.code));
+        r2_stat_put_event(stat_file, &e);
+    }
+    r2_stat_put_conn(stat_file, 0, &conn);
+    r2_stat_put_who(stat_file, &who);
+    wait_for("?[31mX??]0;", true);
+    nic[0].sent = UINT64_MAX;
+    who.updated++;
+    r2_stat_put_nic(stat_file, 0, &nic[0]);
+    r2_stat_put_who(stat_file, &who);
+    wait_for(" 18.4 EB", true); /* of UINT64_MAX in a nanosecond */
+    key("q");
+    end();
+}
+END_TEST
+
+/* Of each severity its colour, of each connection what it is. */
+START_TEST(rows_of_conns)
+{
+    struct r2_stat_conn c = {
+        .id = 2, .dev = 1, .npaths = 1, .peer_host = "h2", .why = "the peer is gone"};
+
+    put(0);
+    r2_stat_put_conn(stat_file, 0, &c);
+    start("0.1", "-cH");
+    ck_assert_int_eq(term.colour[wait_for("recv rocep193s0f1 h2/? ", true)][0], 0);
+    wait_for("begins", true);
+    wait_for("nothing has happened", true);
+    c.error = 1;
+    r2_stat_put_conn(stat_file, 0, &c);
+    ck_assert_int_eq(term.colour[wait_for("ended: the peer is gone", true)][0], 1);
+    c.error = 0;
+    c.standing = 1;
+    c.path[0].state = R2_STAT_PATH_FENCED;
+    r2_stat_put_conn(stat_file, 0, &c);
+    wait_for("ended", false);
+    ck_assert_int_eq(term.colour[wait_for("recv rocep193s0f1 h2/? ", true)][0], 3);
+    put(1);
+    ck_assert_int_eq(term.colour[wait_for("event number 1, ", true)][0], 3);
+    key("q");
+    end();
+}
+END_TEST
+
 START_TEST(no_job)
 {
     struct r2_stat *file = stat_file;
@@ -170,6 +272,8 @@ static void add(TCase *t)
     tcase_add_test(t, keys);
     tcase_add_test(t, no_line_is_too_long);
     tcase_add_test(t, two_jobs);
+    tcase_add_loop_test(t, hostile, 0, 2);
+    tcase_add_test(t, rows_of_conns);
     tcase_add_test(t, no_job);
 }
 

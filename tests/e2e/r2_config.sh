@@ -347,6 +347,9 @@ if command -v cc >/dev/null 2>&1 && cc -shared -fPIC -o "$tmp/crash.so" "$tmp/cr
     run 1 "doctor: a libibverbs that hangs for longer" plain NCCL_NET_PLUGIN="$B/libnccl-net-r2.so"
     err '^r2_config: still at the check of libibverbs [.]*$'
     has "FAIL  doctor: the check of libibverbs does not return -> "
+    mute() { plain "$@" 2>/dev/full; }
+    run 1 "doctor: a libibverbs that hangs, and nobody reads stderr" mute NCCL_NET_PLUGIN="$B/libnccl-net-r2.so"
+    has "FAIL  doctor: the check of libibverbs does not return -> "
     more="--limit 2"
     libs=
     run 1 "doctor: a plugin that hangs" plain NCCL_NET_PLUGIN="$tmp/hang/libibverbs.so.1"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #define NAME_MIN 4 /* columns of the NICs' names, as many as the longest has */
-#define NAME_MAX 23
 
 static void line_add(struct screen_page *pg, enum screen_colour colour, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -126,8 +125,8 @@ static void nic_row(struct screen_page *pg, const struct rates *r, struct stat_p
 
     word = stat_nic_word(&s->n, &why, &at);
     stat_why_text(why, reason, sizeof(reason));
-    columns = snprintf(text, sizeof(text), "%-*.*s %-7.7s %8s %8s %5u %5u  ", name, name, s->n.name,
-                       word, rate_text(is_known, sent, out, sizeof(out)),
+    columns = snprintf(text, sizeof(text), "%-*s %-7.7s %8s %8s %5u %5u  ", name, s->n.name, word,
+                       rate_text(is_known, sent, out, sizeof(out)),
                        rate_text(is_known, received, in, sizeof(in)), s->n.over, s->n.moved);
     all->sent += sent;
     all->received += received;
@@ -153,7 +152,6 @@ static void nics_add(struct screen_page *pg, const struct rates *r, struct stat_
 
         name = length > name ? length : name;
     }
-    name = name > NAME_MAX ? NAME_MAX : name;
     line_add(pg, SCREEN_HEAD, "%-*s %-7s %8s %8s %5s %5s  %s", name, "NIC", "STATE", "OUT/s",
              "IN/s", "CONNS", "MOVED", "WHY");
     for (int i = 0; i < nics; i++) {

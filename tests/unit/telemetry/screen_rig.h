@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
@@ -30,7 +31,8 @@ static char dir[64];
 static struct r2_stat *stat_file;
 static struct r2_stat_nic nic[4];
 static uint64_t updated;
-static const char *job; /* its number */
+static const char *job;  /* its number */
+static uint8_t severity; /* of events */
 
 /* The terminal. */
 static struct {
@@ -264,7 +266,7 @@ static void put(uint64_t events)
         struct r2_stat_event e = {.no = i,
                                   .when = updated,
                                   .kind = R2_EVENT_SWITCH,
-                                  .severity = R2_EVENT_WARNING,
+                                  .severity = severity,
                                   .stall_ns = -1,
                                   .replayed_bytes = -1};
 
@@ -285,6 +287,7 @@ static void setup(void)
 
     unsetenv("NO_COLOR");
     job = "81233";
+    severity = R2_EVENT_WARNING;
     clock_gettime(CLOCK_REALTIME, &ts);
     /* to come: rates of a process that has not written since stay as they are */
     updated = (uint64_t)ts.tv_sec * 1000000000 + LATER;

@@ -52,6 +52,7 @@ START_TEST(colours)
     snprintf(nic[2].trouble, sizeof(nic[2].trouble), "%s",
              "a reason that has so many words that it does not fit behind the other columns of it");
     nic[3].drained = 1;
+    nic[3].moved = 1; /* as it is to be */
     snprintf(nic[3].why, sizeof(nic[3].why), "drained by root: new cable");
     put(0);
     if (_i) {
@@ -246,8 +247,41 @@ START_TEST(rows_of_conns)
     ck_assert_int_eq(term.colour[wait_for("recv rocep193s0f1 h2/? ", true)][0], 3);
     put(1);
     ck_assert_int_eq(term.colour[wait_for("event number 1, ", true)][0], 3);
+    severity = R2_EVENT_CRITICAL;
+    updated++;
+    put(2);
+    ck_assert_int_eq(term.colour[wait_for("event number 2, ", true)][0], 1);
+    severity = R2_EVENT_INFO;
+    updated++;
+    put(3);
+    ck_assert_int_eq(term.colour[wait_for("event number 3, ", true)][0], 0);
     key("q");
     end();
+}
+END_TEST
+
+START_TEST(unread)
+{
+    char path[128];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/nccl-net-r2.%u.0000000000000009.stat", dir,
+             (unsigned)geteuid());
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fchmod(fileno(f), 0600), 0);
+    start("0.1", NULL);
+    wait_for(": 1 job, ", true);
+    ck_assert_int_eq(wait_for("job slurm", true), 1);
+    ck_assert_int_eq(fchmod(fileno(f), 0666), 0); /* it is nobody's any more */
+    ck_assert_int_eq(term.colour[wait_for("1 file could not be read; the first one: ", true)][0],
+                     3);
+    key("?");
+    wait_for("could not", false);
+    key("q");
+    end();
+    fclose(f);
+    unlink(path);
 }
 END_TEST
 
@@ -259,6 +293,8 @@ START_TEST(no_job)
     r2_stat_remove(file);
     start("300", NULL);
     wait_for("uses the plugin on this host; looked in ", true);
+    key("?");
+    wait_for("uses the plugin", false);
     key("q");
     end();
 }
@@ -274,6 +310,7 @@ static void add(TCase *t)
     tcase_add_test(t, two_jobs);
     tcase_add_loop_test(t, hostile, 0, 2);
     tcase_add_test(t, rows_of_conns);
+    tcase_add_test(t, unread);
     tcase_add_test(t, no_job);
 }
 

@@ -214,6 +214,12 @@ START_TEST(hostile)
     r2_stat_put_conn(stat_file, 0, &conn);
     r2_stat_put_who(stat_file, &who);
     wait_for("?[31mX??]0;", true);
+    key("cl"); /* for there to be room */
+    for (int i = 0; i < 5; i++) {
+        key(" ");
+    }
+    wait_for(" -1 ", true); /* the process of an event */
+    key("bbbbb");
     nic[0].sent = UINT64_MAX;
     who.updated++;
     r2_stat_put_nic(stat_file, 0, &nic[0]);

@@ -140,7 +140,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+gossip+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_deps.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) -j $(JOBS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+gossip+3 $(B)/bench/bench_inproc+hour -- $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_deps.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take two seconds and more left out. ONLY=NAME: those
 # whose name contains it, slow or not.
@@ -231,11 +231,11 @@ check-asan: deps
 TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev tcpdev_addr tcpdev_copy tcpdev_out tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies)
 check-tsan: deps
 	+@$(BUILD) B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(B)/tsan/r2_matrix $(TSAN_UNIT)
-	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh
+	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan -j $(JOBS) $(TSAN_UNIT) -- tests/tsan_e2e.sh
 .PHONY: san-bins run-san
 san-bins: $(UNIT_BIN) $(FUZZ_BIN) $(OOB_MPI) $(B)/r2_stat $(B)/r2_sim
 run-san: $(FUZZ_KEPT)
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(FUZZ_RUN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
+	@sh tests/run.sh $(B) -j $(JOBS) $(UNIT_BIN) $(FUZZ_RUN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
 
 # aarch64: the product, tools and tests by the cross compiler, run by qemu-user (docs/compat.md), which has no MADV_DONTFORK (fork, stat), no vfork (hook),
 # no mremap of no bytes (ib_mr), and lets a load pass a store-release before it on x86-64 (watch_rest). Root of a user namespace is not the machine's

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs tests one after the other and counts. Usage: tests/run.sh BUILD_DIR [-l SECONDS] [-j N] TEST...
-# -j: N side by side, for tests that share nothing (unit suites).
+# Runs tests one after the other and counts. Usage: tests/run.sh BUILD_DIR [-l SECONDS] [-j N] TEST... [-- TEST...]
+# -j: N side by side, for tests that share nothing (unit suites); those behind "--" one after the other when these are done.
 # A TEST is a program or a script (called with BUILD_DIR), with arguments after '+': "tests/e2e/x.sh+--fast".
 # What it prints last is read: Check's "N%: Checks: a, Failures: b, Errors: c", or "N passed, N failed[, N skipped]". Exit 77 is a skip, whose
 # reason is its last line. A test that counts nothing counts as one. R2_T=NAME runs only the tests whose name contains NAME.
@@ -21,17 +21,22 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 passed=0 failed=0 skipped=0
 : >"$out/skips"
-# Each test by a process of this script; what they print comes in whole, and their counts are added.
+# Each by a process of this script; what they print comes in whole, and their counts are added.
 if [ "$jobs" -gt 1 ]; then
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        echo "$1"
+        shift
+    done >"$out/side"
     # shellcheck disable=SC2016
-    printf '%s\n' "$@" | xargs -P "$jobs" -I{} sh -c 'r=$(sh "$0" "$1" -l "$2" "$3" 2>&1); printf "%s\n" "$r"' "$0" "$B" "$limit" {} |
-        awk '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; n++; next }
+    xargs -P "$jobs" -I{} sh -c 'r=$(sh "$0" "$1" -l "$2" "$3" 2>&1); printf "%s\n" "$r"' "$0" "$B" "$limit" {} <"$out/side" |
+        awk -v sums="$out/sums" -v tests="$(wc -l <"$out/side")" '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; ended++; next }
              /^skipped, and why:/ { next }
              { print; fflush() }
-             END { printf "%d passed, %d failed%s\n", p, f, s ? ", " s " skipped" : ""; exit f > 0 || n == 0 }'
-    exit
+             END { print p + 0, f + tests - ended, s + 0 >sums }'
+    read -r passed failed skipped <"$out/sums" || exit 2
 fi
 for t in "$@"; do
+    [ "$t" != -- ] || continue
     prog=${t%%+*}
     args=
     case $t in *+*) args=$(echo "${t#*+}" | tr '+' ' ') ;; esac

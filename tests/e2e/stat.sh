@@ -331,12 +331,13 @@ case_counters() {
 wanted "counters" && case_counters
 
 # --- work stands still for a while, and nothing has failed: the only NIC delivers late. What may not return is waited for: a machine that is busy enough
-# would have its path ended and begun anew, by an answer that overtakes what it is to speak for (docs/health.md, the last packet) ---
+# would have its path ended and begun anew, by an answer that overtakes what it is to speak for (docs/health.md, the last packet). And it stays late until
+# a stall is counted: time in which the service thread is kept waiting is none ---
 case_stall() {
     fabric 1
     rm -f "$log"/still*
     export NCCL_R2_FAILBACK=manual
-    run --duration 3s --fault "500ms:h0:n0 delay 800ms" --fault "2500ms:h0:n0 restore" --fault-cmd "$(at 2600ms 0 still.check '[.jobs[].processes[] | .stalls >= 1] | any' --check)" --fault-cmd "$(at 2700ms 0 still.history '[.jobs[].processes[] | .stalls >= 1] | any' -H)" --fault-optional --after 2s
+    run --duration 3s --fault "500ms:h0:n0 delay 800ms" --fault-cmd "$(at 600ms 0 still.first '[.jobs[].processes[] | .stalls >= 1] | any' --json)" --fault "2500ms:h0:n0 restore" --fault-cmd "$(at 2600ms 0 still.check '[.jobs[].processes[] | .stalls >= 1] | any' --check)" --fault-cmd "$(at 2700ms 0 still.history '[.jobs[].processes[] | .stalls >= 1] | any' -H)" --fault-optional --after 2s
     unset NCCL_R2_FAILBACK
     was_right "a stall without a fault" || return
     if [ "$(downs)" != 0 ]; then

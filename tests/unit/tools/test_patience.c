@@ -151,11 +151,11 @@ static int json_take(void *arg, int at, const char *answer)
     return 0;
 }
 
-/* One host answers at once, two never do. */
+/* One host answers at once, two never do. On a busy machine "at once" may be after the line. */
 START_TEST(hosts_that_do_not_answer)
 {
     struct sources_remote r[] = {{.host = "h0"}, {.host = "h1"}, {.host = "h2"}};
-    struct sources s = {.seconds = 1};
+    struct sources s = {.seconds = 5};
     struct sources_take t = {.json = json_take};
     char path[4096];
     FILE *f;
@@ -169,9 +169,11 @@ START_TEST(hosts_that_do_not_answer)
     setenv("PATH", path, 1);
     sources_ssh_read(&s, &t, r, 3);
     ck_assert_str_eq(r[0].why, "");
-    ck_assert_str_eq(r[1].why, "no answer within 1 s");
-    ck_assert_str_eq(r[2].why, "no answer within 1 s");
-    ck_assert_msg(strstr(said(), ": after 0 s waits for answers of 2 hosts: h1, h2\n") != NULL,
+    ck_assert_str_eq(r[1].why, "no answer within 5 s");
+    ck_assert_str_eq(r[2].why, "no answer within 5 s");
+    said();
+    ck_assert_msg(strstr(text, ": after 0 s waits for answers of 2 hosts: h1, h2\n") ||
+                      strstr(text, " s waits for answers of 3 hosts: h0, h1, h2\n"),
                   "%s", text);
     ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
 }

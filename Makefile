@@ -21,9 +21,9 @@ LDFLAGS_ALL := -pthread $(SAN) $(LDFLAGS)
 
 # hwloc is a module of its own.
 TOPO_SRC  := $(filter-out topo/topo_hwloc.c,$(wildcard topo/*.c))
-# The folders of the plugin, from bottom to top; oob/mpi is a module of its own, and so is hwloc's part of topo. Nothing of the plugin calls the planner yet: it is
-# the tools' alone.
-FOLDERS   := $(filter-out ../topo oob/mpi planner,$(shell sed -n '/^[a-z.]/p' plugin/folders))
+# The folders of the plugin, from bottom to top; oob/mpi is a module of its own, and so is hwloc's part of topo. Nothing of the plugin calls planner and
+# place yet: the one is the tools', the other the interposer's to come (docs/collectives.md).
+FOLDERS   := $(filter-out ../topo oob/mpi planner place,$(shell sed -n '/^[a-z.]/p' plugin/folders))
 CORE_SRC  := $(wildcard $(patsubst %,plugin/%/*.c,$(FOLDERS))) $(TOPO_SRC)
 MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
@@ -44,6 +44,7 @@ CTL_SRC   := $(wildcard tools/r2_ctl/*.c) $(ARGS_SRC) plugin/base/r2_json.c plug
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c tools/shared/stat_nic.c plugin/base/r2_json.c plugin/base/r2_hist.c plugin/telemetry/r2_band.c plugin/telemetry/r2_nic_history.c plugin/telemetry/r2_nic_file.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/base/r2_fsize.c plugin/telemetry/r2_event.c \
              plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c plugin/probe/probe_line.c
 PLANNER_SRC := $(wildcard plugin/planner/*.c)
+PLACE_SRC := $(wildcard plugin/place/*.c)
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c $(TOPO_SRC)
 PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/schedule/*.c) tools/shared/svg.c $(SOURCES_SRC) tools/shared/stat_nic.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
 # r2_report has the runbook in it.
@@ -125,7 +126,7 @@ objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
          $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/gpus.c tests/nccl/bad/deny_text.c tests/nccl/watch/watch.c tests/nccl/ib/nccl_ib.c tests/nccl/standin/elf_symbols.c) $(call standin_obj,all,$(STANDIN_SRC) $(CUDART_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c) $(call standin_obj,bad/none,tests/nccl/bad/nccl_bad.c)) \
          $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(if $(CUDA),$(STANDIN_RELEASE_SRC),$(STANDIN_KERNEL_SRC)) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
-         $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
+         $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(PLACE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # Building is done by all cores, unless the caller said -j.
 JOBS  ?= $(shell nproc)
@@ -354,7 +355,7 @@ $(B)/tests/liboob_mpi_host.so: $(call obj,tests/e2e/oob_mpi_host.c)
 $(B)/libnccl-net.so: $(PLUGIN)
 	ln -sf libnccl-net-r2.so $@
 
-$(B)/libr2core.a: $(call tobj,$(CORE_SRC) $(PLANNER_SRC))
+$(B)/libr2core.a: $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(PLACE_SRC))
 	rm -f $@; ar rcs $@ $^
 $(B)/libfabmodel.a: $(call obj,$(MODEL_SRC) $(INPROC_SRC) $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)))
 	rm -f $@; ar rcs $@ $^

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The planner is pure: its objects call nothing but each other and what a compiler itself calls to copy and count.
+# Planner and place are pure: their objects call nothing but their own folder's and what a compiler itself calls to copy and count.
 #   check_planner.sh BUILD     closes with "N passed, N failed"
 cd "$(dirname "$0")/.." || exit 2
 B=$1 passed=0 failed=0
@@ -7,9 +7,9 @@ tmp=$(mktemp -d) || exit 2
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 # outside OBJECT: what it calls that it may not
-outside() { nm -u "$1" | awk '$2 !~ /^(planner_[a-z0-9_]*|mem(set|cpy|move|cmp)|__popcountdi2|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail)$/ { print $2 }'; }
-for f in plugin/planner/*.c; do
-    o=$B/obj/${f%.c}.o
+outside() { nm -u "$1" | awk '$2 !~ /^((planner|place)_[a-z0-9_]*|mem(set|cpy|move|cmp)|__popcountdi2|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail)$/ { print $2 }'; }
+for f in plugin/planner/*.c plugin/place/*.c; do
+    o=$B/tobj/${f%.c}.o
     if [ ! -f "$o" ]; then
         failed=$((failed + 1))
         echo "FAIL $o is not built"

@@ -1,0 +1,73 @@
+/*
+ * The leader of a communicator: has all ranks use another NCCL communicator from one operation on,
+ * or none of them (docs/collectives.md, "Switching together"). It is one rank's, rank 0's, beside
+ * that rank's own part (place_member.h). Pure: the clock is an argument; no allocation; no function
+ * blocks. One thread, the control thread of its process.
+ *
+ * An attempt is decided once: commit when every rank has said yes, else abort. The decision is
+ * repeated until every rank has confirmed it, and only then another attempt begins.
+ */
+#ifndef PLACE_LEADER_H
+#define PLACE_LEADER_H
+
+#include <stdbool.h>
+
+#include "place_msg.h"
+
+#define PLACE_MARGIN 4 /* operations between the furthest rank and the switch, at first ... */
+#define PLACE_MARGIN_MAX                                                                           \
+    (1u << 20) /* ... doubled with each attempt that came too late, up to this */
+
+enum place_leader_state {
+    PLACE_IDLE,
+    PLACE_PREPARING,  /* answers come in */
+    PLACE_COMMITTING, /* decided */
+    PLACE_ABORTING,   /* decided */
+    PLACE_LEADER_STATES
+};
+const char *place_leader_state_name(enum place_leader_state s); /* "?" when it is none */
+
+struct place_rank {
+    uint8_t answer; /* enum place_answer, to the attempt */
+    bool done;      /* has confirmed its decision */
+    uint64_t begun; /* operations, when it spoke last */
+};
+
+struct place_leader {
+    uint8_t state; /* enum place_leader_state */
+    uint8_t why;   /* enum place_answer: of the last attempt that was given up; PLACE_NONE: time */
+    bool never;    /* no other attempt is made */
+    int n;         /* ranks */
+    struct place_rank *rank;
+    uint32_t attempt, now, to; /* communicators: in use by all that is decided; of the attempt */
+    uint64_t at;
+    uint32_t margin;
+    uint64_t began, wait_ns; /* ns: of the attempt; how long answers are waited for */
+};
+
+/* @rank: @n places of the caller's, who frees them after the leader. @wait_ns: 1 at least. */
+void place_leader_init(struct place_leader *l, struct place_rank *rank, int n, uint64_t wait_ns);
+
+/* The only writer of the state; false: that is no legal move, and nothing changes. */
+bool place_leader_move(struct place_leader *l, enum place_leader_state to);
+
+/*
+ * Begins an attempt to have all use @to. Every rank is known to have it complete; one that has not
+ * answers so. False: one is under way, @to is in use, or place_leader.never. No rank can use a
+ * communicator but `now` while the state is PLACE_IDLE, or will by what has been sent before.
+ */
+bool place_leader_begin(struct place_leader *l, uint32_t to, uint64_t now);
+
+/* Takes a message of @rank; what is stale, wrong or of no such rank changes nothing. */
+void place_leader_take(struct place_leader *l, int rank, const struct place_msg *msg);
+
+/* Gives up an attempt whose answers have not come in time. */
+void place_leader_tick(struct place_leader *l, uint64_t now);
+
+/* What is to be sent to @rank, now and again until it changes; false: nothing. */
+bool place_leader_due(const struct place_leader *l, int rank, struct place_msg *msg);
+
+/* Rank @rank is gone: it will confirm nothing, and there are no other attempts. */
+void place_leader_lost(struct place_leader *l, int rank);
+
+#endif

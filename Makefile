@@ -646,6 +646,7 @@ install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf 
 	$(call install_file,docs/nccl-net-r2.7,$(PREFIX)/share/man/man7/nccl-net-r2.7,644)
 	$(foreach f,$(SHARE),$(call install_shared,$(f)))
 	@sed -i 's,"/usr/bin/,"$(PREFIX)/bin/,' $(DESTDIR)$(PREFIX)/share/nccl-net-r2/kubernetes/node-problem-detector.json
+	@sed -i 's,@VERSION@,$(VERSION),; s,@PREFIX@,$(PREFIX),; s,@LIBDIR@,$(LIBDIR),' $(DESTDIR)$(PREFIX)/share/nccl-net-r2/modulefiles/nccl-net-r2
 	@[ -n "$(DESTDIR)" ] || echo "installed. NCCL finds it by NCCL_NET_PLUGIN=r2 once the loader knows $(LIBDIR) (ldconfig), or by NCCL_NET_PLUGIN=$(LIBDIR)/libnccl-net-r2.so; next: r2_config --doctor"
 # NCCL takes libnccl-net.so without being asked: only on demand, and never over somebody else's file.
 install-default: install

@@ -122,6 +122,7 @@ exit
 # nccl-net-r2-tools /usr/share/nccl-net-r2/kubernetes/daemonset.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/kubernetes/node-problem-detector.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/kubernetes/pod.json
+# nccl-net-r2-tools /usr/share/nccl-net-r2/modulefiles/nccl-net-r2
 # nccl-net-r2-tools /usr/share/nccl-net-r2/prometheus/nccl-net-r2.rules.yml
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.ctl.json
 # nccl-net-r2-tools /usr/share/nccl-net-r2/schemas/r2.diag.json

@@ -35,6 +35,7 @@ libclang-rt-14-dev   compiler-rt        ci
 valgrind             valgrind           ci
 librsvg2-bin         librsvg2-tools     ci
 tmux                 tmux               ci
+tcl                  tcl                ci
 openmpi-bin          openmpi            ci
 libopenmpi-dev       openmpi-devel      ci deb rpm
 libhwloc-dev         hwloc-devel        ci deb rpm

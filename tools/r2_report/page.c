@@ -12,9 +12,11 @@ static const char page_style[] =
     "body{font:15px/1.45 sans-serif;color:#222;max-width:1000px;margin:24px auto;padding:0 12px}"
     "h1{font-size:24px}h2{font-size:19px;margin-top:32px;border-bottom:1px solid #ccc}"
     "h3{font-size:16px}table{border-collapse:collapse}td,th{padding:3px 10px;text-align:left;"
-    "border-bottom:1px solid #e4e4e4;vertical-align:top}td.n{text-align:right}code{background:#f3f3f3}"
+    "border-bottom:1px solid #e4e4e4;vertical-align:top}td.n{text-align:right;white-space:nowrap}"
+    "code{background:#f3f3f3}"
     ".critical{color:#b71c1c}.warning{color:#8a5a00}.bar{background:#6d9fd4;height:11px}"
-    "svg{max-width:100%;height:auto}details{margin:8px 0}";
+    "svg{max-width:100%;height:auto}details{margin:8px 0}"
+    "body{overflow-wrap:anywhere}th,td:not(:last-child){overflow-wrap:normal}";
 
 void page_text(FILE *f, const char *text)
 {

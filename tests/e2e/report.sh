@@ -26,6 +26,48 @@ alone() {
         bad "$1: well-formed" "$(head -5 "$log/said")"
     fi
 }
+# A browser, where there is one of Chromium's kin: a copy of the page measures itself, and prints what it found instead of itself. BROWSER=FILE: this one.
+browser=$(for b in "${BROWSER:-}" chromium chromium-browser google-chrome headless_shell; do [ -z "$b" ] || command -v "$b"; done | head -1)
+case $("${browser:-false}" --version 2>/dev/null) in *[Cc]hrom*) ;; *) browser= ;; esac
+cat >"$log/measure" <<'END'
+<script>
+addEventListener("load", function () {
+    var wide = [], flat = [], root = document.documentElement;
+    document.querySelectorAll('details').forEach(function (d) { d.open = true; });
+    document.querySelectorAll('body *').forEach(function (e) {
+        if (!e.closest('svg') && e.getBoundingClientRect().right > root.clientWidth + 0.5) wide.push(e.tagName + ' ' + e.textContent.slice(0, 40));
+    });
+    document.querySelectorAll('svg, img').forEach(function (e) {
+        var r = e.getBoundingClientRect();
+        if (r.width < 400 || r.height < 60) flat.push([r.width, r.height]);
+    });
+    document.title = JSON.stringify({window: root.clientWidth, page: root.scrollWidth, wide: wide.slice(0, 5), flat: flat,
+        pictures: document.querySelectorAll('svg, img').length, asked: performance.getEntriesByType('resource').map(function (r) { return r.name; })});
+    document.body.innerHTML = '';
+});
+</script></body></html>
+END
+# rendered NAME PAGE PICTURES: it fits into windows of 1280 and of 800 pixels with all its details open, has so many pictures that are seen, asks nobody for
+# anything, and the browser does not complain
+rendered() {
+    if [ -z "$browser" ]; then
+        skipped=$((skipped + 2))
+        echo "SKIP $1: in a browser: none of Chromium's kin is here (BROWSER=FILE)"
+        return
+    fi
+    sed "s,</body></html>.*,," "$2" | cat - "$log/measure" >"$log/page.html"
+    for width in 1280 800; do
+        HOME=$log timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$log/browser" --enable-logging=stderr --window-size=$width,900 \
+            --dump-dom "file://$log/page.html" 2>"$log/complaints" | sed -n 's,.*<title>\({.*}\)</title>.*,\1,p' | sed 's/&amp;/\&/g; s/&lt;/</g; s/&gt;/>/g' >"$log/said"
+        grep CONSOLE "$log/complaints" >>"$log/said"
+        if jq -e --argjson pictures "$3" --argjson width $width '.window > $width - 40 and .window <= $width and .page <= .window and .wide == [] and .flat == [] and
+            .pictures == $pictures and .asked == []' "$log/said" >/dev/null 2>&1; then
+            ok "$1: in a browser, $width pixels wide"
+        else
+            bad "$1: in a browser, $width pixels wide" "$(cat "$log/said"; [ -s "$log/said" ] || tail -3 "$log/complaints")"
+        fi
+    done
+}
 "$B/softfab" up --name $fab --hosts 3 --nics 3 --rate 20MB/s >/dev/null || exit 1
 dirs=
 for h in 0 1 2; do dirs="$dirs $("$B/softfab" exec --name $fab --host $h -- sh -c 'echo "$NCCL_R2_RUN_DIR"')"; done
@@ -56,6 +98,7 @@ page=$log/live.html
 says "while it runs: exit status" "$log/live.rc" '^0$'
 says "while it runs: nothing to complain of" "$log/live.said" . 0
 alone "while it runs" "$page"
+rendered "while it runs" "$page" 2
 says "the job and its hosts" "$page" '<h1>Incident of job 81233</h1>' 1
 says "three processes" "$page" 'UTC: 3 processes on 3 hosts, '
 says "what broke" "$page" '<li>[0-9:.]+ <span class="critical"><strong>R2-L02</strong> h1:fab1'
@@ -101,7 +144,7 @@ says "from what r2-epilog keeps" "$log/kept.html" 'UTC: 3 processes on 3 hosts, 
 # what users may write into texts stays text
 mkdir "$log/hostile"
 jq -nc '{schema: "r2.event/1", ts: "2026-11-27T00:00:00Z", host: "<script>", job: {scheduler: "slurm", id: "\"><img src=x>"}, pid: 1, kind: "verdict", severity: "critical", code: "R2-L01",
-    text: "a&b <b>\u0001\u00e4</b>", evidence: ["</td></table><iframe>"]}, {schema: "r2.event/1", ts: "2026-11-27T00:00:01Z", host: "h1", job: {scheduler: "slurm", id: "7"}, pid: 2,
+    text: ("a&b <b>\u0001\u00e4</b> " + "x" * 200), evidence: ["</td></table><iframe>", "y" * 200]}, {schema: "r2.event/1", ts: "2026-11-27T00:00:01Z", host: "h1", job: {scheduler: "slurm", id: "7"}, pid: 2,
     kind: "verdict", severity: "<b>", code: "<script src=//x", text: "fab1"}' >"$log/hostile/x.ndjson"
 echo 'no event' >>"$log/hostile/x.ndjson"
 ln -s "$log/none" "$log/hostile/another.ndjson" # for root, too, a file that cannot be read
@@ -114,6 +157,7 @@ says "several jobs: told of" "$log/hostile.html" 'events are of several jobs'
 says "one of several jobs" "$log/one.html" '<h1>Incident of job 7</h1>' 1
 says "one of several jobs: no word of others" "$log/one.html" 'several jobs' 0
 alone "hostile texts" "$log/hostile.html"
+rendered "hostile texts" "$log/hostile.html" 0
 says "hostile texts: escaped" "$log/hostile.html" '&lt;script&gt;:a&amp;b &lt;b&gt;'
 says "hostile texts: a code" "$log/hostile.html" '<strong>&lt;script src=//x</strong>'
 says "hostile texts: a line that is no event is told of" "$log/hostile.html" '1 lines were no events'

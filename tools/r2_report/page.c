@@ -180,13 +180,35 @@ static void summary_put(FILE *f, const struct story *s)
     fputs("</ul>\n", f);
 }
 
+/* Bytes that were carried less; -1: nobody knows. */
+static void less_put(FILE *f, double less)
+{
+    if (less < 0) {
+        fputc('-', f);
+    } else {
+        bytes_put(f, (uint64_t)less);
+    }
+}
+
+static void less_tell(FILE *f, double less)
+{
+    if (less < 0) {
+        return;
+    }
+    fputs("<p>Until what was lost was back, or the job had ended, its hosts sent and received ", f);
+    bytes_put(f, (uint64_t)less);
+    fputs(" less than at the rate before: the median of up to ten parts of time in which nothing "
+          "was lost. What the job itself did less then is in it, too.</p>\n",
+          f);
+}
+
 static void cost_put(FILE *f, const struct story *s)
 {
     struct story_cost all = {0};
 
     fputs("<h2>What it cost</h2>\n<table><tr><th>host</th><th>processes</th><th>NIC failures</th>"
-          "<th>longest stall</th><th>sent again</th><th>NIC time lost</th><th>connections given "
-          "up</th></tr>\n",
+          "<th>longest stall</th><th>sent again</th><th>NIC time lost</th><th>carried less</th>"
+          "<th>connections given up</th></tr>\n",
           f);
     for (int i = 0; i < s->costs; i++) {
         const struct story_cost *c = &s->cost[i];
@@ -198,8 +220,11 @@ static void cost_put(FILE *f, const struct story *s)
             "<td class=\"n\">%d</td><td class=\"n\">%d</td><td class=\"n\">%.2f ms</td><td class=\"n\">",
             c->processes, c->faults, (double)c->stall_us / 1000);
         bytes_put(f, c->replayed);
-        fprintf(f, "</td><td class=\"n\">%.1f s, %.1f %%</td><td class=\"n\">%d</td></tr>\n",
-                c->lost_s, c->nic_s > 0 ? 100 * c->lost_s / c->nic_s : 0, c->giveups);
+        fprintf(f, "</td><td class=\"n\">%.1f s, %.1f %%</td><td class=\"n\">", c->lost_s,
+                c->nic_s > 0 ? 100 * c->lost_s / c->nic_s : 0);
+        less_put(f, c->less);
+        fprintf(f, "</td><td class=\"n\">%d</td></tr>\n", c->giveups);
+        all.less = c->less < 0 || all.less < 0 ? -1 : all.less + c->less;
         all.stall_us = c->stall_us > all.stall_us ? c->stall_us : all.stall_us;
         all.lost_s += c->lost_s;
         all.nic_s += c->nic_s;
@@ -213,6 +238,7 @@ static void cost_put(FILE *f, const struct story *s)
             all.nic_s > 0 ? 100 * all.lost_s / all.nic_s : 0,
             all.giveups ? "Connections were given up, which ends a job."
                         : "No connection was given up.");
+    less_tell(f, s->costs ? all.less : -1);
 }
 
 static void traffic_put(FILE *f, const struct story *s)

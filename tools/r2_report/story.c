@@ -325,6 +325,7 @@ static int sums_cost(struct story *s)
             c->lost_s += span->why == STORY_LOST ? (double)(span->to - span->from) / NS : 0;
         }
     }
+    story_less(s);
     return 0;
 }
 

@@ -91,6 +91,7 @@ struct story_cost {
     char host[64];
     int processes, faults, giveups;
     uint64_t stall_us, replayed; /* the longest; the sum */
+    double less; /* bytes that it carried less while a NIC of any host was lost; -1: not known */
     double nic_s, lost_s; /* NICs times the time that its processes ran, and what was lost of it
                              here; the other end of a fault is counted where the fault is */
 };
@@ -129,6 +130,12 @@ int story_rate_add(struct story *s, const char *host, const char *device, uint64
 /* Once all is added: order, spans, verdicts and costs. -1: out of memory. */
 int story_tell(struct story *s);
 void story_free(struct story *s);
+
+/* What was carried less than at the rate before, of so much in each of @n parts of time, in @lost
+ * of which (0 to 1) something was lost: bytes; -1: it began where nothing is known of before. */
+double story_less_of(const double *carried, const double *lost, int n);
+/* The same of each host, into its cost: story_tell does it. */
+void story_less(struct story *s);
 
 /* The NIC of that host, made when it is not there. NULL: out of memory. */
 struct story_nic *story_nic_at(struct story *s, const char *host, const char *device);

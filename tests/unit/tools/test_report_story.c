@@ -8,6 +8,7 @@
 #include "tests/unit/suite.h"
 #include "tools/shared/json_in.c"
 #include "tools/r2_report/story.c"
+#include "tools/r2_report/story_less.c"
 #include "tools/r2_report/story_line.c"
 #include "tools/r2_report/story_rate.c"
 
@@ -407,6 +408,95 @@ START_TEST(rates_of_a_long_time)
 }
 END_TEST
 
+/* What was carried less, of parts of time: three before, two in which something was lost, one
+ * behind. */
+START_TEST(less_than_before)
+{
+    const double even[] = {100, 100, 100, 60, 70, 100}, worse[] = {90, 100, 400, 60, 70, 100};
+    const double stops[] = {100, 100, 100, 60, 10, 0};
+    const double idle[] = {0, 100, 0, 60, 70, 100}, none[] = {0, 0, 0, 60, 70, 100};
+    const double more[] = {100, 100, 100, 130, 90, 100}, twice[] = {100, 50, 60, 110, 200, 10};
+    const double lost[] = {0, 0, 0, 1, 1, 0}, never[6] = {0}, ends[] = {0, 0, 0, 1, 0.25, 0};
+    const double in_two[] = {0, 1, 0, 0, 0, 1}, two[] = {90, 100, 60, 70};
+    double many[30], late[30] = {0};
+
+    ck_assert(story_less_of(even, lost, 6) == 70);
+    ck_assert(story_less_of(even, never, 6) == 0);
+    ck_assert(story_less_of(worse, lost, 6) == 70);        /* a median: one part is no rate */
+    ck_assert(story_less_of(two, lost + 1, 4) == 35 + 25); /* of an even number: between two */
+    ck_assert(story_less_of(idle, lost, 6) == 70);         /* nothing was to be carried then */
+    ck_assert(story_less_of(none, lost, 6) == -1);
+    ck_assert(story_less_of(even + 3, lost + 3, 3) == -1);
+    ck_assert(story_less_of(more, lost, 6) == 0);          /* more is no gain of another failure */
+    ck_assert(story_less_of(stops, ends, 6) == 40 + 15);   /* the job ended in a part */
+    ck_assert(story_less_of(twice, in_two, 6) == 50 + 95); /* 100; 60, 100, 110, 200 */
+    for (int i = 0; i < 30; i++) {
+        many[i] = i < 15 ? 1000 : 100; /* long before is not before */
+    }
+    late[29] = 1;
+    many[29] = 0;
+    ck_assert(story_less_of(many, late, 30) == 100);
+}
+END_TEST
+
+/* @host carries @bytes in the second that begins @at s after the events' hour. */
+static void carries(const char *host, const char *device, int at, uint64_t bytes)
+{
+    uint64_t from = story_time("2026-11-27T00:00:00Z") + (uint64_t)at * S;
+    struct r2_traffic_cell more = {.sent = bytes / 3, .received = bytes - bytes / 3 + 1};
+
+    ck_assert_int_eq(story_rate_add(&s, host, device, from, from + S, &more), 0);
+}
+
+/* The cable of h1 is lost from 10 s to 20 s: h1 carries half of what it did, and so does h0, which
+ * waits for it; of h2 nothing is known before. */
+START_TEST(less_of_hosts)
+{
+    uint64_t hour = story_time("2026-11-27T00:00:00Z");
+
+    story_rates_begin(&s, hour, hour + 40 * S);
+    for (int i = 0; i < 40; i++) {
+        bool is_lost = i >= 10 && i < 20;
+
+        carries("h0", "mlx5_0", i, is_lost || i >= 30 ? 499 : 999);
+        carries("h1", "mlx5_0", i, is_lost ? 499 : 499);
+        carries("h1", "mlx5_1", i, is_lost ? 0 : 499);
+        if (i >= 12) {
+            carries("h2", "mlx5_0", i, 100);
+        }
+    }
+    one_cable();
+    event("h0", 30, "drain", NIC ",\"action\":\"drain\",\"cause\":{\"how\":\"admin\"}");
+    event("h2", 0, "start", ",\"capacity\":[4,4]");
+    event("h2", 40, "stop", "");
+    ck_assert_int_eq(story_tell(&s), 0);
+    ck_assert(cost_of("h0")->less == 5000);
+    ck_assert(cost_of("h1")->less == 10 * (1000 - 501));
+    ck_assert(cost_of("h2")->less == -1);
+}
+END_TEST
+
+/* It does not come back: until the job ends, in the middle of a part. */
+START_TEST(less_until_the_end)
+{
+    uint64_t hour = story_time("2026-11-27T00:00:00Z");
+
+    story_rates_begin(&s, hour + S / 2, hour + 20 * S + S / 2);
+    for (int i = 0; i < 15; i++) {
+        carries("h1", "mlx5_1", i, i < 10 ? 999 : 0);
+    }
+    event("h1", 0, "start", ",\"capacity\":[4,4]");
+    event("h1", 10, "fault", NIC ",\"cause\":{\"how\":\"stall\"}");
+    event("h1", 15, "stop", "");
+    ck_assert_int_eq(story_tell(&s), 0);
+    ck_assert(cost_of("h1")->less > 4994.9 && cost_of("h1")->less < 4995.1);
+    story_free(&s); /* no file of traffic */
+    event("h1", 10, "fault", NIC ",\"cause\":{\"how\":\"stall\"}");
+    ck_assert_int_eq(story_tell(&s), 0);
+    ck_assert(cost_of("h1")->less == -1);
+}
+END_TEST
+
 START_TEST(names_are_ascii)
 {
     event("h\\u00e4\xff", 1, "fault", ",\"nic\":{\"device\":\"m\\u0001x\"}");
@@ -438,6 +528,9 @@ static void tests_add(TCase *t)
     tcase_add_test(t, traffic_of_nics);
     tcase_add_test(t, rates_of_nics);
     tcase_add_test(t, rates_of_a_long_time);
+    tcase_add_test(t, less_than_before);
+    tcase_add_test(t, less_of_hosts);
+    tcase_add_test(t, less_until_the_end);
     tcase_add_test(t, names_are_ascii);
 }
 

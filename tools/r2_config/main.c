@@ -22,10 +22,10 @@ static const char usage[] =
     "       r2_config --explain NAME   all about one option: what it may be, the value of each source, and which one wins\n"
     "       r2_config --check FILE...  nccl.conf, lock.conf, profiles: what would be taken, what is wrong\n"
     "       r2_config --doctor         why the plugin does not load here, or does not see a NIC\n"
-    "       r2_config --markdown       the table of README.md\n"
+    "       r2_config --markdown       the table of docs/options.md\n"
     "       r2_config --man            the list of options of nccl-net-r2(7)\n"
     "       r2_config --version [FILE...]  version: of this program, or of plugins, of which no code is run\n"
-    "       r2_config --help           this\n"
+    "       r2_config -h, --help       this\n"
     "  --root DIR                      look for /etc/nccl.conf, lock.conf, /sys, /dev and /run below DIR: to try them out\n"
     "  --limit SECONDS                 with --doctor: of one check (60)\n"
     "Exit: 0; 1 an option that would end the job, an error in a file, a check that fails; 2 wrong use.\n";

@@ -18,7 +18,7 @@ static const char usage[] =
     "       r2_ctl failback [HOST] NIC...  let what failed there so far return, where NCCL_R2_FAILBACK=manual; all instead of names: all NICs\n"
     "       r2_ctl rehearse [HOST] NIC...  let them fail for a while in every running job, though nothing is wrong with them\n"
     "       r2_ctl status                  NICs, drains, and who uses what on this host\n"
-    "       r2_ctl --version | --help\n"
+    "       r2_ctl --version | -h, --help\n"
     "  --wait               drain: return when no process has a connection over them any more\n"
     "  --limit SECONDS      ... or after this (60), with exit status 1 and who still does\n"
     "  --for SECONDS        rehearse: for how long (10), at most 3600; 0: it ends\n"

@@ -36,7 +36,7 @@ static const char usage[] =
     "  --pieces P           what a node's part of the data is divided into, 1 to 64 (8)\n"
     "  --share HOW          how NICs are shared: by the bytes that connections carry, by\n"
     "                       connections alike, or at a receiver by senders first (bytes)\n"
-    "  --version | --help\n"
+    "  --version | -h, --help\n"
     "Exit: 0; 1 could not be written, a host could not be read or planned for, or simulated data\n"
     "was wrong; 2 wrong use.\n";
 

@@ -11,7 +11,7 @@ static const char usage[] =
     "  -c, --connections      its connections, too\n"
     "  -H, --history          what has happened to it, too\n"
     "  -l, --latency          how long its sends take, too; with -c of each connection\n"
-    "  --watch [SECONDS]      again every so many seconds (2)\n"
+    "  --watch [SECONDS]      again every so many seconds (2); on a terminal a screen with rates, of which ? lists the keys\n"
     "  --follow               history as it comes, one line each\n"
     "  --json                 everything as one JSON object; with --follow one object a line\n"
     "  --prom [FILE]          for Prometheus' textfile collector: into FILE, whole or not at all; else to stdout\n"

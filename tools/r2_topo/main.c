@@ -17,7 +17,7 @@ static const char usage[] =
     "  --source sysfs|hwloc where the facts are read: the kernel's files (default), or hwloc, if installed\n"
     "  --xml FILE           hwloc's XML in place of a machine\n"
     "  --root DIR           a captured tree in place of this machine's /\n"
-    "  --version | --help\n"
+    "  --version | -h, --help\n"
     "Exit: 0; 1 could not be read or written; 2 wrong use.\n";
 
 enum { OPT_ORDER = 1, OPT_JSON, OPT_SVG, OPT_SOURCE, OPT_XML, OPT_ROOT, OPT_VERSION, OPT_HELP };

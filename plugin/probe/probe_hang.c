@@ -166,6 +166,7 @@ void probe_hang_begin(struct probe_hang *h, uint64_t clock, const struct probe_h
     h->moved_at = f->moved_at;
     h->silent_since = f->silent_since;
     h->silent_peer = f->peer;
+    h->self_since = 0;
     memset(h->silent_nic, 0, sizeof(h->silent_nic));
     if (f->nic) {
         strncpy(h->silent_nic, f->nic, sizeof(h->silent_nic) - 1);
@@ -177,17 +178,25 @@ void probe_hang_begin(struct probe_hang *h, uint64_t clock, const struct probe_h
 
 void probe_hang_wait(struct probe_hang *h, const struct probe_hang_wait *w)
 {
-    struct probe_hang_peer *p = peer_take(h, w->peer);
+    struct probe_hang_peer *p;
 
+    if (w->who.id == h->self.id) {
+        h->self_since = h->self_since && h->self_since < w->since ? h->self_since : w->since;
+        return;
+    }
+    p = peer_take(h, w->peer);
     if (p == NULL) {
         return; /* those that are known tell enough */
+    }
+    if (p->waits && p->contacts != w->contacts) {
+        p->spoke_at = h->now;
     }
     if (!p->waits || p->contacts != w->contacts) {
         p->asks = 0;
         p->heard_at = h->now;
     }
     if (!p->waits) {
-        p->word_at = 0; /* of another wait */
+        p->word_at = p->spoke_at = 0; /* of another wait */
         p->asked_at = 0;
     }
     p->waits = p->mentioned = 1;
@@ -250,11 +259,11 @@ static struct probe_hang_report found_over(const struct probe_hang *h,
 {
     struct probe_hang_report w;
 
-    if (!p->knows) {
-        return about_peer(h, p, PROBE_HANG_DEAF);
-    }
     if (p->asks >= 2 && r2_elapsed(h->now, p->ask_from) >= silent_after(h)) {
         return about_peer(h, p, p->up ? PROBE_HANG_STOPPED : PROBE_HANG_GONE);
+    }
+    if (!p->knows) {
+        return about_peer(h, p, PROBE_HANG_DEAF);
     }
     if (!word_of(h, p, &w) || w.kind == PROBE_HANG_NONE || w.root.id == h->self.id ||
         w.hops >= PROBE_HANG_HOPS_MAX) {
@@ -347,15 +356,31 @@ static struct probe_hang_report circle(struct probe_hang *h)
     return w;
 }
 
+/* The process at the other end answers, and did when the path had been silent for as long as
+ * counts: what it said before tells nothing of one that has been stopped since, with its NICs
+ * perhaps. */
+static bool has_answered_since(const struct probe_hang *h, const struct probe_hang_peer *p,
+                               uint64_t silent)
+{
+    uint64_t at = p->knows ? p->word_at : p->spoke_at;
+
+    return p->waits && at >= silent + counts_from(h) && r2_elapsed(h->now, at) <= 2 * period(h);
+}
+
 /* The fabric carries nothing to a process that answers by another way. Where it does not, it may
- * stand still with its NICs, or have lost its host. */
+ * stand still with its NICs, or have lost its host; of one that is not queried nothing is known. */
 static bool is_path_silent(struct probe_hang *h)
 {
-    const struct probe_hang_peer *p = h->silent_peer ? peer_find(h, h->silent_peer) : NULL;
+    const struct probe_hang_peer *p;
 
-    return h->silent_since && r2_elapsed(h->now, h->silent_since) >= counts_from(h) &&
-           (p == NULL || !p->knows ||
-            (p->word_at && r2_elapsed(h->now, p->word_at) <= 2 * period(h)));
+    if (h->silent_since == 0 || r2_elapsed(h->now, h->silent_since) < counts_from(h)) {
+        return false;
+    }
+    if (h->silent_peer == NULL) {
+        return true; /* this process is at the other end, too */
+    }
+    p = peer_find(h, h->silent_peer);
+    return p != NULL && has_answered_since(h, p, h->silent_since);
 }
 
 static void conclude(struct probe_hang *h)
@@ -447,7 +472,9 @@ int probe_hang_on_report(struct probe_hang *h, uint64_t clock, const void *peer,
  * with us; some words may be lost, though, and what was said is not taken back for that. */
 static void judge_long(struct probe_hang *h)
 {
-    h->is_sure = h->is_long = h->silent_since && r2_elapsed(h->now, h->silent_since) >= h->after;
+    h->is_sure = h->is_long =
+        (h->silent_since && r2_elapsed(h->now, h->silent_since) >= h->after) ||
+        (h->self_since && r2_elapsed(h->now, h->self_since) >= h->after);
     for (int i = 0; i < PROBE_HANG_PEERS; i++) {
         const struct probe_hang_peer *p = &h->peer[i];
 
@@ -492,7 +519,7 @@ static unsigned due_to(struct probe_hang *h, struct probe_hang_peer *p, bool ask
     if (p->peer == NULL) {
         return 0;
     }
-    if (asking && is_counted(h, p) && p->knows &&
+    if (asking && is_counted(h, p) &&
         (p->asked_at == 0 || r2_elapsed(h->now, p->asked_at) >= period(h) / 2)) {
         flags = PROBE_HANG_ASK;
         *send = true;

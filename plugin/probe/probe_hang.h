@@ -63,7 +63,9 @@ struct probe_hang_report {
 /* Of another process: whether every number is in range. Texts are to end within their size. */
 int probe_hang_report_is_valid(const struct probe_hang_report *w);
 
-#define PROBE_HANG_ASK 1 /* the sender waits for the process addressed: to be answered */
+#define PROBE_HANG_ASK                                                                             \
+    1 /* the sender waits for the process addressed: to be answered. One that takes no part is to  \
+         be sent what any process answers */
 #define PROBE_HANG_LONG                                                                            \
     2 /* ... and it, or one that waits for it, has for as long as counts (after) */
 
@@ -77,6 +79,7 @@ struct probe_hang_peer {
     unsigned asks;  /* requests to it since its last report */
     uint64_t since; /* we wait */
     uint64_t contacts, heard_at;
+    uint64_t spoke_at;           /* while we wait, whatever it said; 0: nothing yet */
     uint64_t ask_from, asked_at; /* first of @asks; the latest */
     uint64_t asker_at;           /* when it sent a request; 0: never */
     uint32_t told; /* version of our report that it has been sent, and when its root made that */
@@ -92,6 +95,7 @@ struct probe_hang {
     uint64_t now;
     uint64_t moved_at; /* facts */
     uint64_t silent_since;
+    uint64_t self_since; /* it waits for itself, which ends nowhere else; 0: it does not */
     const void *silent_peer;
     char silent_nic[PROBE_HANG_NIC];
     uint8_t young; /* some wait is shorter than counts */
@@ -117,13 +121,13 @@ struct probe_hang_facts {
     uint64_t moved_at;     /* when anything was posted, arrived or completed last */
     uint64_t silent_since; /* since when work requests of ours have had no completion; 0: none */
     const char *nic;       /* ... over which NIC; NULL: not known */
-    const void *peer;      /* ... to whom */
+    const void *peer;      /* ... to whom; NULL: to this process */
 };
 void probe_hang_begin(struct probe_hang *h, uint64_t clock, const struct probe_hang_facts *f);
 
 struct probe_hang_wait {
     const void *peer;
-    struct probe_hang_who who; /* as far as it is known */
+    struct probe_hang_who who; /* as far as it is known; its id always: it may be ours */
     uint64_t since;            /* of the oldest wait for it */
     uint64_t contacts;         /* messages that came from it, of whatever kind */
     uint8_t knows;             /* it takes part */

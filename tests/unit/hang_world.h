@@ -23,13 +23,15 @@ enum how { WORKS, IDLE, SILENT, STOPPED, GONE, DEAF, MUTE };
 struct msg {
     uint64_t at;
     uint16_t from, to;
-    uint8_t flags;
+    uint8_t flags, plain; /* plain: of another kind, by one that takes no part */
     struct probe_hang_report w;
 };
 
 struct proc {
     struct probe_hang h;
     enum how how;
+    int nameless; /* nobody has heard who it is: it was stopped before */
+    const struct proc *silent_to;
     uint64_t since[PROCS]; /* waits for; 0: not */
     uint64_t moved_at, contacts[PROCS];
     int says, clears, sent;
@@ -85,6 +87,10 @@ static inline struct probe_hang_who who_of(int i)
 {
     struct probe_hang_who w = {.id = id_of(i), .rank = (uint32_t)i, .pid = 1000 + (uint32_t)i};
 
+    if (g.p[i].nameless) {
+        w.rank = PROBE_HANG_RANK_NONE;
+        w.pid = 0;
+    }
     snprintf(w.host, sizeof(w.host), "n%d", i);
     return w;
 }
@@ -125,7 +131,8 @@ static inline void post(int from, int to, uint8_t flags)
     }
     REQUIRE(g.nbag < BAG, "too many messages are under way");
     m = &g.bag[g.nbag++];
-    *m = (struct msg){.from = (uint16_t)from, .to = (uint16_t)to, .flags = flags};
+    *m = (struct msg){
+        .from = (uint16_t)from, .to = (uint16_t)to, .flags = flags, .plain = g.p[from].how == DEAF};
     m->at = g.now + MS + (g.jitter_ms ? draw((unsigned)g.jitter_ms) * MS : 0);
     probe_hang_report_get(&g.p[from].h, g.now, &m->w);
     REQUIRE(probe_hang_report_is_valid(&m->w), "a word of our own is refused");
@@ -148,10 +155,16 @@ static inline void deliver(void)
             continue;
         }
         g.p[m.to].contacts[m.from]++;
-        if (g.p[m.to].how < DEAF &&
+        if (g.p[m.to].how == DEAF && (m.flags & PROBE_HANG_ASK)) {
+            post(m.to, m.from, 0);
+        }
+        if (g.p[m.to].how < DEAF && !m.plain &&
             probe_hang_on_report(&g.p[m.to].h, g.now, &g.p[m.from], m.flags, &m.w)) {
             g.refused++;
         }
+    }
+    for (int k = n; k < g.nbag; k++) { /* answers of just now */
+        g.bag[kept++] = g.bag[k];
     }
     g.nbag = kept;
 }
@@ -161,7 +174,8 @@ static inline void facts(int i)
     struct proc *p = &g.p[i];
     struct probe_hang_facts f = {.moved_at = p->how == WORKS ? g.now : p->moved_at,
                                  .silent_since = p->how == SILENT ? p->moved_at : 0,
-                                 .nic = "mlx5_0"};
+                                 .nic = "mlx5_0",
+                                 .peer = p->silent_to};
 
     for (int j = 0; j < g.n && f.peer == NULL; j++) {
         f.peer = p->since[j] ? &g.p[j] : NULL;
@@ -173,7 +187,7 @@ static inline void facts(int i)
                                         .who = who_of(j),
                                         .since = p->since[j],
                                         .contacts = p->contacts[j],
-                                        .knows = g.p[j].how != DEAF,
+                                        .knows = g.p[j].how != DEAF && !g.p[j].nameless,
                                         .up = g.p[j].how != GONE};
 
             probe_hang_wait(&p->h, &w);

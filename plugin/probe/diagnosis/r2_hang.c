@@ -10,6 +10,7 @@
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
 #include "core/r2_visit.h"
+#include "probe/health/r2_load.h"
 #include "probe/health/r2_still.h"
 #include "probe/health/r2_watch.h"
 #include "probe/probe_hang.h"
@@ -216,7 +217,7 @@ static void facts(struct r2_inst *inst, uint64_t clock, uint64_t now)
     of.moved_at = inst->diagnosis.hang->moved_at;
     of.silent_since = f.silent ? f.silent_since : 0;
     of.nic = f.silent ? nic_of(f.silent) : NULL;
-    of.peer = f.silent ? f.silent->peer : NULL;
+    of.peer = f.silent && who_of(inst, f.silent->peer).id != h->self.id ? f.silent->peer : NULL;
     probe_hang_begin(h, clock, &of);
     for (struct r2_peer *peer = f.first; peer; peer = peer->hang.next) {
         struct probe_hang_wait w = {.peer = peer,
@@ -236,44 +237,48 @@ static void facts(struct r2_inst *inst, uint64_t clock, uint64_t now)
 
 /* --- what is said --- */
 
-static void print_rank(char *out, size_t room, uint32_t rank)
+/* As far as it is known: one that has not said who it is has its host alone. */
+static void print_who(char *out, size_t room, const struct probe_hang_who *who)
 {
-    if (rank == PROBE_HANG_RANK_NONE) {
-        snprintf(out, room, "a process");
-    } else {
-        snprintf(out, room, "rank %u", rank);
+    int n = who->rank == PROBE_HANG_RANK_NONE ? snprintf(out, room, "a process")
+                                              : snprintf(out, room, "rank %u", who->rank);
+
+    if (who->pid) {
+        snprintf(out + n, room - (size_t)n, ", pid %u", who->pid);
     }
 }
 
 static void print_evidence(char *out, size_t room, const struct probe_hang_report *w, uint64_t ns)
 {
-    char who[24];
+    char who[48];
     const char *said = probe_hang_kind_name((enum probe_hang_kind)w->kind);
 
-    print_rank(who, sizeof(who), w->root.rank);
+    print_who(who, sizeof(who), &w->root);
     if (w->kind == PROBE_HANG_CYCLE) {
-        snprintf(out, room,
-                 "%u processes wait for each other, and for nobody else, for %.1f s; %s, pid %u on "
-                 "%s is one of them",
-                 w->waiting, (double)ns / 1e9, who, w->root.pid, w->root.host);
+        snprintf(
+            out, room,
+            "%u processes wait for each other, and for nobody else, for %.1f s; %s on %s is one "
+            "of them",
+            w->waiting, (double)ns / 1e9, who, w->root.host);
         return;
     }
-    snprintf(out, room,
-             "%s, pid %u on %s: %s%s%s for %.1f s; %u processes wait for it, this one over %u", who,
-             w->root.pid, w->root.host, said, w->nic[0] ? " over " : "", w->nic, (double)ns / 1e9,
+    snprintf(out, room, "%s on %s: %s%s%s for %.1f s; %u processes wait for it, this one over %u",
+             who, w->root.host, said, w->nic[0] ? " over " : "", w->nic, (double)ns / 1e9,
              w->waiting, w->hops);
 }
 
 static void print_how(char *out, size_t room, const struct probe_hang_report *w)
 {
-    char rank[24] = "";
+    char rank[24] = "", pid[24] = "";
 
     if (w->root.rank != PROBE_HANG_RANK_NONE) {
         snprintf(rank, sizeof(rank), ",rank:%u", w->root.rank);
     }
-    snprintf(out, room, "%s%s,pid:%u,waiting:%u,over:%u",
-             probe_hang_kind_name((enum probe_hang_kind)w->kind), rank, w->root.pid, w->waiting,
-             w->hops);
+    if (w->root.pid) {
+        snprintf(pid, sizeof(pid), ",pid:%u", w->root.pid);
+    }
+    snprintf(out, room, "%s%s%s,waiting:%u,over:%u",
+             probe_hang_kind_name((enum probe_hang_kind)w->kind), rank, pid, w->waiting, w->hops);
 }
 
 /* The part has a code of its own, or people have just been told of another hang. */
@@ -399,8 +404,13 @@ static void round_take(struct r2_inst *inst, int due, uint64_t clock, uint64_t n
     }
     change = probe_hang_step(h, clock, due == 1, out, &n);
     for (int i = 0; i < n; i++) {
-        record_send(inst, (struct r2_peer *)(uintptr_t)out[i].peer, out[i].flags | FO_HANG_WORD,
-                    clock);
+        struct r2_peer *peer = (struct r2_peer *)(uintptr_t)out[i].peer;
+
+        if (peer->hang.knows) {
+            record_send(inst, peer, out[i].flags | FO_HANG_WORD, clock);
+        } else {
+            r2_load_request(inst, peer, 0, 0); /* which every process answers that runs */
+        }
     }
     if (change == PROBE_HANG_SAY) {
         log_found(inst, &h->what, now);

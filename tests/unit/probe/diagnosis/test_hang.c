@@ -195,11 +195,95 @@ START_TEST(stopped_while_it_waits)
 }
 END_TEST
 
+/* --- who has not said who it is --- */
+
+/* Every word of process 0, or of 1, is lost. */
+static int lose_words(struct rig *r, int from, int type, union fo_body *body)
+{
+    return type != FO_MSG_HANG || from != r->filter_count;
+}
+
+static void begin_unnamed(int side)
+{
+    static const struct r2_subscriber test = {.on_cause = on_cause};
+
+    memset(&heard, 0, sizeof(heard));
+    rig = rig_create(2, 0, (const char *[]){QUIET_RC, NULL});
+    rig->filter = lose_words;
+    rig->filter_count = side;
+    connect_ends();
+    subscribe(&test);
+    wait_probes();
+    messages(3, BIG);
+    rig_run(rig, RIG_S);
+    ck_assert(!rig->side[!side].comm->peer->hang.knows);
+}
+
+/* That it does not answer is all that is known of it. */
+START_TEST(sender_stopped_unnamed)
+{
+    struct r2_inst *inst;
+
+    begin_unnamed(0);
+    recv_post(0, BIG);
+    inst = process_stop(0);
+    rig_run(rig, 10 * RIG_S);
+    said(1, "host0", "process-silent");
+    ck_assert_msg(strstr(rig->last_warn[1], "how=process-silent,waiting:1,over:1 ") != NULL, "%s",
+                  rig->last_warn[1]);
+    process_go(0, inst);
+    send_post(0, BIG);
+    finish(1, BIG, RIG_S);
+    rig_run(rig, 10 * RIG_S);
+    ck_assert_uint_eq(heard.over[1], 1);
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+/* Its NIC has the message, and its process acknowledges nothing: no path's fault. */
+START_TEST(receiver_stopped_unnamed)
+{
+    struct r2_inst *inst;
+
+    begin_unnamed(1);
+    recv_post(0, BIG);
+    rig_run(rig, 10 * RIG_MS);
+    inst = process_stop(1);
+    send_post(0, BIG);
+    rig_run(rig, 10 * RIG_S);
+    ck_assert_uint_eq(heard.said[0], 1);
+    ck_assert_str_eq(heard.how[0], "process-silent");
+    process_go(1, inst);
+    finish(1, BIG, RIG_S);
+    stop();
+}
+END_TEST
+
+/* It runs, and has posted nothing: that it will not say. */
+START_TEST(idle_unnamed)
+{
+    begin_unnamed(_i);
+    if (_i == 0) {
+        recv_post(0, BIG);
+        rig_run(rig, 30 * RIG_S);
+    } else {
+        send_tried(30 * RIG_S);
+    }
+    ck_assert_uint_eq(heard.said[!_i], 0);
+    nothing_moved();
+}
+END_TEST
+
 /* --- what is the fabric's matter --- */
 
 START_TEST(path_silent)
 {
-    begin((const char *[]){QUIET_RC, NULL});
+    if (_i) {
+        begin_unnamed(1); /* and it answers what is asked of its NICs */
+    } else {
+        begin((const char *[]){QUIET_RC, NULL});
+    }
     recv_post(0, BIG);
     rig_run(rig, 10 * RIG_MS);
     fire("h1:* blackhole");
@@ -406,7 +490,10 @@ static void add(TCase *t)
     tcase_add_test(t, receiver_posts_nothing);
     tcase_add_test(t, sender_stopped);
     tcase_add_test(t, receiver_stopped);
-    tcase_add_test(t, path_silent);
+    tcase_add_test(t, sender_stopped_unnamed);
+    tcase_add_test(t, receiver_stopped_unnamed);
+    tcase_add_loop_test(t, idle_unnamed, 0, 2);
+    tcase_add_loop_test(t, path_silent, 0, 2);
     tcase_add_test(t, nic_fails);
     tcase_add_test(t, swallowed_behind_the_nic);
     tcase_add_test(t, rest_and_traffic);

@@ -148,7 +148,7 @@ static __attribute__((noinline)) void mark_in_group(struct ib_send *tx, uint64_t
         tx->group += n;
         tx->matched = 0;
     }
-    tx->unmatched = tx->group + (unsigned)__builtin_ctz(~(unsigned)tx->matched);
+    IB_RLX_SET(tx->unmatched, tx->group + (unsigned)__builtin_ctz(~(unsigned)tx->matched));
 }
 
 /* @n: buffers of its group. Alone in it, the lowest seq without a message is the highest one with
@@ -162,7 +162,8 @@ static inline void mark_matched(struct ib_send *tx, uint64_t seq, unsigned n)
         mark_in_group(tx, seq, n);
     } else {
         IB_RLX_SET(tx->sposted, seq + 1);
-        tx->group = tx->unmatched = seq + 1;
+        IB_RLX_SET(tx->unmatched, seq + 1);
+        tx->group = seq + 1;
     }
 }
 

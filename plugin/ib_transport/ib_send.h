@@ -60,7 +60,7 @@ struct ib_send {
     } size;
     uint64_t cts_seen;  /* IB_RLX: CTS of all seq below it were taken */
     uint64_t misses;    /* IB_RLX: starts that found no CTS */
-    uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is
+    uint64_t unmatched; /* IB_RLX: lowest seq without a message: nothing at or above its group is
                            acknowledged yet (P8) */
     uint64_t group;     /* first seq of the oldest group that is not fully matched */
     uint64_t sack;      /* IB_RLX: largest acked received */

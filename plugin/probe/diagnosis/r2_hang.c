@@ -52,17 +52,30 @@ static bool is_in_flight(const struct r2_comm *c)
     return IB_RLX_GET(c->conn.up) == 0 || r2_still_has_posted(c);
 }
 
+/* The oldest receive that is not through is open to our program, which has not begun it: others of
+ * its group may be sent, and more be wanted, and it is this process that is waited for. */
+static bool is_own_turn(const struct r2_comm *c)
+{
+    uint64_t unmatched = IB_RLX_GET(c->tx->unmatched);
+
+    return IB_RLX_GET(c->tx->sack) == unmatched && IB_RLX_GET(c->tx->cts_seen) > unmatched;
+}
+
 static enum r2_hang_state state_of_send(struct r2_comm *c)
 {
     uint64_t misses = IB_RLX_GET(c->tx->misses), cts = IB_RLX_GET(c->tx->cts_seen);
     bool wants = misses != c->hang->misses && cts == c->hang->cts;
+    bool posted = IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack);
 
     c->hang->misses = misses;
     c->hang->cts = cts;
-    if (IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack)) {
-        return is_in_flight(c) ? R2_HANG_IN_FLIGHT : R2_HANG_NO_ACK;
+    if (posted && is_in_flight(c)) {
+        return R2_HANG_IN_FLIGHT;
     }
-    return wants ? R2_HANG_NO_CTS : R2_HANG_RESTS;
+    if (is_own_turn(c)) {
+        return R2_HANG_RESTS;
+    }
+    return posted ? R2_HANG_NO_ACK : wants ? R2_HANG_NO_CTS : R2_HANG_RESTS;
 }
 
 /* Control writes that have no completion are asked after by the watchdog, which tells those that

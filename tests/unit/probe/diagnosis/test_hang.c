@@ -129,6 +129,41 @@ START_TEST(receiver_posts_nothing)
 }
 END_TEST
 
+/* Of a group of two receives one is sent: the other one its own process has not begun, however much
+ * R has posted, and whatever else is wanted. */
+static void half_of_group(int first, int tries)
+{
+    void *data[2] = {in[0], in[1]};
+    size_t size[2] = {BIG, BIG};
+    int tag[2] = {5, 6};
+
+    begin((const char *[]){QUIET_RC, NULL});
+    ck_assert_int_ge(rig_irecv(rig, 2, data, size, tag, r_mr), 0);
+    memset(out[first], 7, BIG);
+    rig_send_wait(rig, out[first], BIG, tag[first], s_mr);
+    for (int i = 0; i < 1000; i++) {
+        if (tries) {
+            ck_assert_int_lt(rig_isend(rig, out[first], BIG, tag[first], s_mr), 0);
+        }
+        rig_run(rig, 10 * RIG_MS);
+    }
+    said(0, "host0", "posted-nothing");
+    said(1, "host0", "posted-nothing");
+    memset(out[!first], 8, BIG);
+    rig_send_wait(rig, out[!first], BIG, tag[!first], s_mr);
+    finish(2, BIG, RIG_S);
+    rig_run(rig, 10 * RIG_S);
+    ck_assert_uint_eq(heard.over[0] + heard.over[1], 2);
+    nothing_moved();
+    stop();
+}
+
+START_TEST(half_of_a_group)
+{
+    half_of_group(_i & 1, _i >> 1);
+}
+END_TEST
+
 /* --- who is stopped --- */
 
 START_TEST(sender_stopped)
@@ -488,6 +523,7 @@ static void add(TCase *t)
 {
     tcase_add_test(t, sender_posts_nothing);
     tcase_add_test(t, receiver_posts_nothing);
+    tcase_add_loop_test(t, half_of_a_group, 0, 4);
     tcase_add_test(t, sender_stopped);
     tcase_add_test(t, receiver_stopped);
     tcase_add_test(t, sender_stopped_unnamed);

@@ -570,11 +570,22 @@ static int send_due(struct probe_hang *h, struct probe_hang_send out[PROBE_HANG_
     return n;
 }
 
+/* Our waits last, and who was named has gone on since: it is another one now. Who was not seen to
+ * go on is named once, and so is one that does so now and then. */
+static bool is_another(const struct probe_hang *h, uint64_t settle)
+{
+    return h->has_gone_on && h->own.root.id != h->what.root.id &&
+           probe_hang_is_hang((enum probe_hang_kind)h->own.kind) &&
+           r2_elapsed(h->now, h->same_since) >= settle &&
+           r2_elapsed(h->now, h->said_at) >= h->after;
+}
+
 static enum probe_hang_change judge(struct probe_hang *h)
 {
     uint64_t settle = h->after / 5;
 
-    if (!h->is_long) {
+    h->has_gone_on |= h->own.kind == PROBE_HANG_MOVES;
+    if (!h->is_long || (h->said && is_another(h, settle))) {
         int was = h->said;
 
         h->said = 0;
@@ -585,6 +596,7 @@ static enum probe_hang_change judge(struct probe_hang *h)
         return PROBE_HANG_NOTHING;
     }
     h->said = 1;
+    h->has_gone_on = 0;
     h->what = h->own;
     h->said_at = h->now;
     return PROBE_HANG_SAY;

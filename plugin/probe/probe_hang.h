@@ -107,7 +107,8 @@ struct probe_hang {
     uint8_t is_long, is_sure, said; /* to be kept; to be logged; it was */
     struct probe_hang_report what;  /* that was logged */
     uint64_t said_at;
-    unsigned turn; /* where the budget ended */
+    uint8_t has_gone_on; /* what was at the end of our waits, at some time since */
+    unsigned turn;       /* where the budget ended */
     struct probe_hang_peer peer[PROBE_HANG_PEERS];
 };
 
@@ -141,7 +142,8 @@ struct probe_hang_send {
 };
 enum probe_hang_change {
     PROBE_HANG_NOTHING,
-    PROBE_HANG_SAY,  /* h->what is to be logged: once for each hang */
+    PROBE_HANG_SAY,  /* h->what is to be logged: once for each hang; one may follow the other while
+                        we wait, with a CLEAR between them */
     PROBE_HANG_CLEAR /* ... is over */
 };
 /*

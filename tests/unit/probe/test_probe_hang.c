@@ -481,6 +481,49 @@ START_TEST(said_once_and_cleared)
 }
 END_TEST
 
+/* Who was named goes on, and the one behind it stays: it is named, too, though the wait for it has
+ * been the same all the time. */
+START_TEST(next_one_is_named)
+{
+    world(4, (uint64_t)_i);
+    g.jitter_ms = 20;
+    for (int i = 0; i < 3; i++) {
+        waits(i, i + 1);
+    }
+    run(12 * S);
+    all_say(3, PROBE_HANG_IDLE, 8 * S, S);
+    moves(3);
+    g.p[2].since[3] = 0;
+    g.p[2].moved_at = g.now;
+    run(12 * S);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(g.p[i].says, 2);
+        ck_assert_int_eq(g.p[i].clears, 1);
+        ck_assert_int_eq(proc_of(g.p[i].said.root.id), 2);
+    }
+    ck_assert_int_eq(g.p[3].says, 1);
+    ck_assert_int_eq(g.p[3].clears, 1);
+}
+END_TEST
+
+/* One that does something now and then is the same one: named once. */
+START_TEST(moves_now_and_then)
+{
+    world(4, (uint64_t)_i);
+    for (int i = 0; i < 3; i++) {
+        waits(i, i + 1);
+    }
+    for (int k = 0; k < 10; k++) {
+        run(4 * S);
+        g.p[3].moved_at = g.now;
+    }
+    all_say(3, PROBE_HANG_IDLE, 12 * S, S);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(g.p[i].clears, 0);
+    }
+}
+END_TEST
+
 /* A process that stood still, and goes on, is not said to be stopped by anybody afterwards; nor
  * does it take others for stopped: its clock stood. */
 START_TEST(stopped_goes_on)
@@ -606,6 +649,8 @@ static void add(TCase *t)
     tcase_add_test(t, who_does_not_answer);
     tcase_add_loop_test(t, said_once_and_cleared, 0, 20);
     tcase_add_test(t, stopped_goes_on);
+    tcase_add_loop_test(t, next_one_is_named, 0, 5);
+    tcase_add_test(t, moves_now_and_then);
     tcase_add_test(t, more_peers_than_room);
     tcase_add_test(t, words_are_checked);
     tcase_add_loop_test(t, hostile_words, 0, 20);

@@ -34,7 +34,8 @@ piece "rails reach each other, three hosts" "$B/r2_matrix" --dir "$B/matrix-thre
 piece "rails reach each other, two hosts" "$B/r2_matrix" --dir "$B/matrix-two" --hosts 2 --nics 3 --crossrail --seeds 16
 piece "virtual time, rails reach each other, three hosts" "$B/r2_sim" --class locate-cross --seeds 60
 piece "virtual time, rails reach each other, two hosts" "$B/r2_sim" --class locate2-cross --seeds 60
-piece "virtual time, processes stand still, faults end" "$B/r2_sim" --class locate-late --seeds 60
+piece "virtual time, processes stand still, faults end" "$B/r2_sim" --class locate-late --seeds 48
+piece "virtual time, who is asked stands still" "$B/r2_sim" --class locate-still --seeds 32
 piece "virtual time, NICs are busy" "$B/r2_sim" --class locate-busy --seeds 20
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

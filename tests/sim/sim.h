@@ -39,7 +39,7 @@
 #define SIM_MAX_MSGS    512
 #define SIM_MAX_SLOTS   256
 #define SIM_INCS        8
-#define SIM_MAX_CLASSES 40
+#define SIM_MAX_CLASSES 44
 #define SIM_LOG_LINES   48
 #define SIM_LOG_CHARS   400
 
@@ -129,6 +129,8 @@ struct sim_params {
     int locate;         /* one failure, and what every process says of it; sim_locate.c */
     int cut_path;       /* ... which is a path between two NICs; nobody may miss it */
     uint64_t mended_ns; /* what is broken is mended within this time; 0: never */
+    uint64_t still_ns;  /* meanwhile a process, or the channel to it, stands still for so long at
+                           most; 0: none does */
     uint64_t hold_ns;   /* nobody closes before this time */
     int share_host;     /* the third process runs on the host of the first */
     int msgs;           /* per connection */
@@ -239,7 +241,8 @@ struct sim_worker {
 struct sim_proc {
     struct sim *sim;
     int index, host;
-    int dead; /* killed: never entered again until the end */
+    int dead;             /* killed: never entered again until the end */
+    uint64_t still_until; /* stopped (SIGSTOP): not entered before; its devices go on */
     struct r2_inst *inst;
     struct sim_oob *oob;
     struct fab_rng rng;
@@ -474,18 +477,6 @@ void sim_return_draw(struct sim_params *p, struct fab_rng *r);
 void sim_reborn_draw(struct sim_params *p, struct fab_rng *r);
 void sim_drain_draw(struct sim_params *p, struct fab_rng *r);
 
-/* ---- which part broke ---- */
-
-void sim_locate_draw(struct sim_params *p, struct fab_rng *r);
-void sim_locate_two_draw(struct sim_params *p, struct fab_rng *r);
-void sim_locate_cross_draw(struct sim_params *p, struct fab_rng *r);
-void sim_locate_two_cross_draw(struct sim_params *p, struct fab_rng *r);
-void sim_locate_late_draw(struct sim_params *p, struct fab_rng *r);
-void sim_locate_busy_draw(struct sim_params *p, struct fab_rng *r);
-void sim_locate_start(struct sim *s);
-void sim_locate_line(struct sim *s, int proc, int warn, const char *text);
-void sim_locate_judge(struct sim *s);
-
 /* ---- a run ---- */
 
 struct sim_stats {
@@ -533,6 +524,7 @@ struct sim {
     struct mx_case located; /* with p.locate: what, when, and what was said of it */
     struct mx_tally tally;
     uint64_t broken_at, verdict_at, informed_at[SIM_MAX_PROCS];
+    int still;  /* process that stands still, or has; -1: none */
     int mended; /* while somebody may not have looked yet: then nobody need tell it any more */
     uint64_t hash;
     /* write announced by the fabric, not yet checked */

@@ -4,6 +4,7 @@
  * wrong.
  */
 #include "sim.h"
+#include "sim_locate.h"
 
 #include <string.h>
 
@@ -424,7 +425,7 @@ static void draw_resort(struct sim_params *p, struct fab_rng *r)
     p->stall_ms = p->stall_ms < 1000 ? 1000 : p->stall_ms;
 }
 
-#define BY_NAME 7 /* at the end: those that no turn comes to */
+#define BY_NAME 8 /* at the end: those that no turn comes to */
 
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN",
@@ -485,6 +486,9 @@ const struct sim_class sim_classes[] = {
     {"locate-late",
      "the same on three, where processes stand still for seconds and what broke is mended meanwhile (by name only)",
      sim_locate_late_draw},
+    {"locate-still",
+     "the same on three, where a process that is asked, or the channel to it, stands still for seconds (by name only)",
+     sim_locate_still_draw},
     {"locate-busy",
      "the same on three, where all NICs are busy and the way between two of them is cut (by name only)",
      sim_locate_busy_draw},

@@ -14,6 +14,10 @@ static void end_turn(void *arg)
     if (e->proc->dead || e->state == SIM_END_CLOSED || s->failed) {
         return;
     }
+    if (fab_inproc_now(s->f) < e->proc->still_until) {
+        sim_end_schedule(e, e->proc->still_until);
+        return;
+    }
     sim_proc_enter(e->proc);
     if (e->state == SIM_END_RUN || e->state == SIM_END_IDLE) {
         sim_traffic_turn(e);

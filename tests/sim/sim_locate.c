@@ -4,7 +4,7 @@
  * what it thinks. The judge is that of r2_matrix; a wrong blame fails the run, a failure that
  * nobody speaks of, too.
  */
-#include "sim.h"
+#include "sim_locate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +13,8 @@
 #define FAULT_FROM  (100 * SIM_MS)
 #define FAULT_TO    (200 * SIM_MS)
 #define LISTEN_NS   (4500 * SIM_MS)
+#define STILL_FROM  (1000 * SIM_MS)
+#define STILL_NS    (9000 * SIM_MS)
 
 static void draw(struct sim_params *p, struct fab_rng *r, int hosts)
 {
@@ -76,6 +78,16 @@ void sim_locate_late_draw(struct sim_params *p, struct fab_rng *r)
     p->hold_ns += p->mended_ns;
 }
 
+/* Who is asked what it finds does not answer: its process is stopped, while its NICs go on, or its
+ * channel carries nothing and says nothing of it, so that words go over NICs. */
+void sim_locate_still_draw(struct sim_params *p, struct fab_rng *r)
+{
+    draw(p, r, 3);
+    p->still_ns = STILL_NS;
+    p->hold_ns += STILL_FROM + p->still_ns;
+    p->stall_ms += (int)(p->still_ns / SIM_MS);
+}
+
 static void kill_host(struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
@@ -114,6 +126,29 @@ static void mend_it(void *arg)
     sim_fabric_fault(s, "*:* restore");
 }
 
+static void stand_still(void *arg)
+{
+    struct sim *s = arg;
+    uint64_t ns = sim_pick(&s->rng, STILL_FROM / 10, s->p.still_ns);
+    int who = (int)fab_rng_upto(&s->rng, (uint64_t)s->p.procs - 1);
+
+    if (s->killed && who == s->located.host) {
+        who = (who + 1) % s->p.procs;
+    }
+    s->still = who;
+    if (sim_pct(&s->rng, 50)) {
+        sim_trace(s, "process %d stands still for %.3f s", who, (double)ns / 1e9);
+        s->proc[who].still_until = fab_inproc_now(s->f) + ns;
+        return;
+    }
+    sim_trace(s, "the channel of process %d stands still for %.3f s", who, (double)ns / 1e9);
+    for (int i = 0; i < s->p.procs; i++) {
+        if (i != who && !s->proc[i].dead) {
+            sim_bus_outage(s->bus, who, i, ns, 1);
+        }
+    }
+}
+
 static void break_it(void *arg)
 {
     struct sim *s = arg;
@@ -131,6 +166,11 @@ static void break_it(void *arg)
                !mx_case_ends_job(&s->located)) { /* what hangs longer than T_packet is beyond what
                                                     the holds promise */
         fab_inproc_at(s->f, s->broken_at + fab_rng_upto(&s->rng, s->p.mended_ns), mend_it, s);
+    }
+    if (s->p.still_ns) { /* half of them from the beginning: nobody asks before */
+        fab_inproc_at(s->f,
+                      s->broken_at + (sim_pct(&s->rng, 50) ? 0 : fab_rng_upto(&s->rng, STILL_FROM)),
+                      stand_still, s);
     }
     for (int i = 0; i < s->p.procs; i++) {
         sim_proc_kick(&s->proc[i]);
@@ -155,6 +195,7 @@ static int busy_rail(const struct sim *s)
 
 void sim_locate_start(struct sim *s)
 {
+    s->still = -1;
     if (!s->p.locate) {
         return;
     }
@@ -166,6 +207,23 @@ void sim_locate_start(struct sim *s)
         s->located.kind = MX_CALM;
     }
     fab_inproc_at(s->f, sim_pick(&s->rng, FAULT_FROM, FAULT_TO), break_it, s);
+}
+
+/* Who holds the job up (R2-H01): nobody does but one that stands still, or is gone. */
+static void held_up_line(struct sim *s, int proc, const char *text)
+{
+    int host = -1;
+
+    if (sscanf(text, "R2-H01 host=h%d ", &host) == 1 && host != s->still &&
+        !(s->killed && host == s->located.host)) {
+        sim_fail(s, "process %d says that process %d holds the job up: %s", proc, host, text);
+    }
+}
+
+/* What is said of the process that stands still is true. */
+static int is_of_still(const struct sim *s, const struct mx_verdict *v)
+{
+    return v->blame == MX_PROCESS && s->still >= 0 && v->host == s->still;
 }
 
 void sim_locate_line(struct sim *s, int proc, int warn, const char *text)
@@ -182,7 +240,8 @@ void sim_locate_line(struct sim *s, int proc, int warn, const char *text)
     if ((said == MX_SAID_VERDICT && v.blame != MX_UNKNOWN) || said == MX_SAID_BAD_REPORT) {
         s->informed_at[proc] = s->informed_at[proc] ? s->informed_at[proc] : fab_inproc_now(s->f);
     }
-    if (said != MX_SAID_VERDICT) {
+    held_up_line(s, proc, text);
+    if (said != MX_SAID_VERDICT || is_of_still(s, &v)) {
         return;
     }
     if (s->verdict_at == 0 && v.blame != MX_UNKNOWN) {
@@ -193,7 +252,16 @@ void sim_locate_line(struct sim *s, int proc, int warn, const char *text)
     }
 }
 
-/* The end: what was said goes to the sums. */
+/* Nobody need tell it: it may have been mended before somebody looked; or one of the hosts did not
+ * say what it found, and those that are left know what two hosts know. */
+static int need_not_be_told(const struct sim *s)
+{
+    struct mx_case left = s->located;
+
+    left.hosts--;
+    return s->mended || (s->still >= 0 && !mx_case_can_tell(&left));
+}
+
 void sim_locate_judge(struct sim *s)
 {
     struct mx_sums none = {0};
@@ -216,7 +284,7 @@ void sim_locate_judge(struct sim *s)
                  s->verdict_at ? s->verdict_at - s->broken_at : 0, last ? last - s->broken_at : 0,
                  &s->st.matrix);
     worse = mx_sums_worse(&s->st.matrix, &none, s->located.kind);
-    if (worse && !s->mended) {
+    if (worse && !need_not_be_told(s)) {
         sim_fail(s, "%s: what is broken was not told as it could be", worse);
     }
 }

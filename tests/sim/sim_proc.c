@@ -1,6 +1,7 @@
 /* An instance of the plugin and its threads, which here are events: each wakes after a random
  * delay, as the scheduler pleases. */
 #include "sim.h"
+#include "sim_locate.h"
 
 #include "plugin/ib_transport/ib_path.h"
 #include "plugin/core/r2_inst.h"
@@ -150,6 +151,10 @@ static void service_run(void *arg)
     if (p->dead || !p->inst) {
         return;
     }
+    if (fab_inproc_now(p->sim->f) < p->still_until) {
+        service_at(p, p->still_until);
+        return;
+    }
     sim_proc_enter(p);
     next = r2_inst_service_step(p->inst);
     sim_proc_leave(p);
@@ -197,6 +202,11 @@ static void worker_run(void *arg)
 
     w->armed = 0;
     if (p->dead || !p->inst) {
+        return;
+    }
+    if (fab_inproc_now(p->sim->f) < p->still_until) {
+        w->armed = 1;
+        fab_inproc_at(p->sim->f, p->still_until, worker_run, w);
         return;
     }
     sim_proc_enter(p);

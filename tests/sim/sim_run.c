@@ -1,5 +1,6 @@
 /* One run: build the fabric and the instances, let everything happen, take it down, judge. */
 #include "sim.h"
+#include "sim_locate.h"
 
 #include <stdarg.h>
 #include <stdio.h>

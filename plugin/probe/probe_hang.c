@@ -1,4 +1,4 @@
-#include "probe_hang.h"
+#include "probe_hang_int.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,22 +12,6 @@
 /* What a word is older by for having been sent: so one that goes round in a circle, though nobody
  * says it any more, comes to its end however fast it goes. */
 #define TRANSIT (5 * R2_NS_PER_MS)
-
-static const char *const kind_names[PROBE_HANG_KINDS] = {
-    [PROBE_HANG_NONE] = "not-known",      [PROBE_HANG_CYCLE] = "wait-for-each-other",
-    [PROBE_HANG_DEAF] = "cannot-tell",    [PROBE_HANG_MOVES] = "works",
-    [PROBE_HANG_IDLE] = "posted-nothing", [PROBE_HANG_PATH] = "path-silent",
-    [PROBE_HANG_GONE] = "no-channel",     [PROBE_HANG_STOPPED] = "process-silent"};
-
-const char *probe_hang_kind_name(enum probe_hang_kind k)
-{
-    return (unsigned)k < PROBE_HANG_KINDS ? kind_names[k] : "?";
-}
-
-int probe_hang_is_hang(enum probe_hang_kind k)
-{
-    return k == PROBE_HANG_CYCLE || k >= PROBE_HANG_IDLE;
-}
 
 /* --- times --- */
 
@@ -66,33 +50,6 @@ static uint64_t fresh_for(const struct probe_hang *h)
 static uint64_t asker_for(const struct probe_hang *h)
 {
     return at_least(4 * period(h), FRESH_MIN);
-}
-
-static uint32_t ms_of(uint64_t ns)
-{
-    return ns / R2_NS_PER_MS < UINT32_MAX ? (uint32_t)(ns / R2_NS_PER_MS) : UINT32_MAX;
-}
-
-static uint32_t later(uint32_t ms, uint64_t ns)
-{
-    uint32_t more = ms_of(ns);
-
-    return more < UINT32_MAX - ms ? ms + more : UINT32_MAX;
-}
-
-/* @w as it is @ns after it was said. */
-static void age(struct probe_hang_report *w, uint64_t ns)
-{
-    w->age_ms = later(w->age_ms, ns);
-    w->low_age_ms = later(w->low_age_ms, ns);
-    w->stood_ms = later(w->stood_ms, ns);
-}
-
-int probe_hang_report_is_valid(const struct probe_hang_report *w)
-{
-    return w->kind < PROBE_HANG_KINDS && w->hops <= PROBE_HANG_HOPS_MAX &&
-           w->age_ms <= PROBE_HANG_AGE_MAX && w->low_age_ms <= PROBE_HANG_AGE_MAX &&
-           (w->kind == PROBE_HANG_NONE || w->root.id != 0);
 }
 
 void probe_hang_init(struct probe_hang *h, const struct probe_hang_who *self, uint64_t after_ns,
@@ -225,7 +182,7 @@ static struct probe_hang_report about_self(const struct probe_hang *h, enum prob
 {
     return (struct probe_hang_report){.kind = (uint8_t)kind,
                                       .root = h->self,
-                                      .since_ms = ms_of(r2_elapsed(h->now, since)),
+                                      .since_ms = probe_hang_ms(r2_elapsed(h->now, since)),
                                       .waiting = (uint16_t)askers(h)};
 }
 
@@ -237,7 +194,7 @@ about_peer(const struct probe_hang *h, const struct probe_hang_peer *p, enum pro
     return (struct probe_hang_report){.kind = (uint8_t)kind,
                                       .root = p->who,
                                       .hops = 1,
-                                      .since_ms = ms_of(r2_elapsed(h->now, since)),
+                                      .since_ms = probe_hang_ms(r2_elapsed(h->now, since)),
                                       .waiting = (uint16_t)(1 + askers(h))};
 }
 
@@ -249,8 +206,8 @@ static bool word_of(const struct probe_hang *h, const struct probe_hang_peer *p,
         return false;
     }
     *w = p->report;
-    age(w, r2_elapsed(h->now, p->word_at));
-    return w->age_ms <= ms_of(fresh_for(h));
+    probe_hang_age(w, r2_elapsed(h->now, p->word_at));
+    return w->age_ms <= probe_hang_ms(fresh_for(h));
 }
 
 /* What is found over the wait for @p. NONE: nothing yet. */
@@ -308,7 +265,7 @@ static struct probe_hang_report circling(const struct probe_hang *h, unsigned *l
             *open = true;
             continue;
         }
-        stood = ms_of(r2_elapsed(h->now, p->since));
+        stood = probe_hang_ms(r2_elapsed(h->now, p->since));
         if (w.kind == PROBE_HANG_CYCLE && w.root.id == h->self.id) {
             *loop = h->own.kind == PROBE_HANG_CYCLE ? w.waiting : *loop; /* ours of now, not of a
                                                                             wait before */
@@ -429,7 +386,7 @@ void probe_hang_report_get(const struct probe_hang *h, uint64_t clock,
 {
     *out = h->own;
     if (out->kind == PROBE_HANG_NONE || out->root.id != h->self.id) {
-        age(out, r2_elapsed(clock, h->own_at));
+        probe_hang_age(out, r2_elapsed(clock, h->own_at));
     }
     out->age_ms = out->age_ms < PROBE_HANG_AGE_MAX ? out->age_ms : PROBE_HANG_AGE_MAX;
     if (out->low_age_ms > PROBE_HANG_AGE_MAX) {
@@ -461,7 +418,7 @@ int probe_hang_on_report(struct probe_hang *h, uint64_t clock, const void *peer,
         p->heard_at = clock;
         p->report = *w;
         p->word_at = clock;
-        age(&p->report, TRANSIT);
+        probe_hang_age(&p->report, TRANSIT);
     }
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "tools/r2_report/page_time.c"
 #include "tools/r2_report/page_traffic.c"
 #include "tools/r2_report/story.c"
+#include "tools/r2_report/story_less.c"
 #include "tools/r2_report/story_line.c"
 #include "tools/r2_report/story_rate.c"
 #include "tools/shared/svg.c"

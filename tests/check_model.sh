@@ -213,8 +213,9 @@ fails reach-bad-record failover it_happens REACH_BAD ADAPTIVE=3 BAD_RECORD
 fails reach-unread failover it_happens REACH_DROP FLUSH
 fails reach-drain failover it_happens REACH_DRAIN NL=3 DRAIN F=0
 full place place -
-full place-attempts place - NA=3
-large place-ranks place - NR=3
+large place-attempts place - NA=3 LATER=1
+large place-ranks place - NR=3 LATER=0
+deep place-attempts-later place - NA=3
 fails place-half place decision HALF
 fails place-late place used LATE
 fails place-eager place used EAGER

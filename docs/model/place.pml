@@ -4,7 +4,9 @@
  *
  * NR ranks, NA attempts, each to a communicator of its own, NO operations. A message is a fact that
  * a rank may take now, later, several times or never: the channel loses, repeats and reorders. An
- * offer can come at any time once it was made; a decision as long as the leader repeats it.
+ * offer can come at any time once it was made, a decision as long as the leader repeats it, and
+ * LATER times in all another time, of whichever attempt (without a bound no end would be found: what
+ * may come need not).
  *
  * Never: two ranks use different communicators for one operation. At the end: no rank waits.
  *
@@ -23,6 +25,9 @@
 #ifndef NO
 #define NO 3
 #endif
+#ifndef LATER
+#define LATER 2
+#endif
 #define NOBODY 99
 
 mtype = { FREE, PREPARED, COMMITTED, UNDECIDED, COMMIT, ABORT };
@@ -36,8 +41,8 @@ typedef rank_t {
 rank_t rank[NR];
 bool offered[NA + 1];
 byte at[NA + 1], used[NO];
-mtype decision = UNDECIDED; /* of the attempt that the leader is at */
-byte current;
+mtype decision[NA + 1];
+byte current, later;
 
 #if NR == 3
 #define HAVE_CONFIRMED(x) (rank[0].done[x] && rank[1].done[x] && rank[2].done[x])
@@ -67,12 +72,11 @@ proctype leader()
             od;
             at[a] = k;
             current = a;
-            decision = UNDECIDED;
             offered[a] = true;
         }
         if
-        :: atomic { HAVE_AGREED(a) -> decision = COMMIT }
-        :: decision = ABORT /* somebody refused, or it took too long */
+        :: atomic { HAVE_AGREED(a) -> decision[a] = COMMIT }
+        :: decision[a] = ABORT /* somebody refused, or it took too long */
         fi;
 #ifndef RUSH
         HAVE_CONFIRMED(a);
@@ -113,6 +117,30 @@ proctype leader()
 #define WAITS (rank[r].state == PREPARED && rank[r].begun == rank[r].at)
 #endif
 
+/* What was decided of attempt a, not agreed to, can only be an abort; it makes a late offer stale. */
+inline take() {
+    if
+    :: a > rank[r].attempt ->
+        assert(decision[a] == ABORT);
+#ifndef OVERTAKE
+        rank[r].attempt = a;
+        rank[r].agreed = false;
+#endif
+        rank[r].done[a] = true
+    :: a == rank[r].attempt ->
+        assert(decision[a] == ABORT || rank[r].agreed);
+        if
+        :: rank[r].state == PREPARED && decision[a] == COMMIT -> rank[r].state = COMMITTED
+        :: rank[r].state == PREPARED && decision[a] == ABORT -> rank[r].state = FREE
+        :: else -> skip
+        fi;
+        rank[r].done[a] = true
+    :: else -> rank[r].done[a] = true
+    fi
+}
+#define IS_TAKEN(x) (decision[x] != UNDECIDED && !(x > rank[r].attempt && rank[r].state == PREPARED))
+#define AGAIN(x) atomic { later > 0 && IS_TAKEN(x) -> later--; a = x; take() }
+
 proctype member(byte r)
 {
     byte a;
@@ -126,29 +154,14 @@ proctype member(byte r)
     :: OFFER(3)
 #endif
     /* a decision */
-    :: atomic {
-        decision != UNDECIDED && !rank[r].done[current] &&
-        !(current > rank[r].attempt && rank[r].state == PREPARED) ->
-        a = current;
-        if
-        :: a > rank[r].attempt ->
-            assert(decision == ABORT);
-#ifndef OVERTAKE
-            rank[r].attempt = a;
-            rank[r].agreed = false;
+    :: atomic { current > 0 && IS_TAKEN(current) && !rank[r].done[current] -> a = current; take() }
+    :: AGAIN(1)
+#if NA > 1
+    :: AGAIN(2)
 #endif
-            rank[r].done[a] = true
-        :: a == rank[r].attempt ->
-            assert(decision == ABORT || rank[r].agreed);
-            if
-            :: rank[r].state == PREPARED && decision == COMMIT -> rank[r].state = COMMITTED
-            :: rank[r].state == PREPARED && decision == ABORT -> rank[r].state = FREE
-            :: else -> skip
-            fi;
-            rank[r].done[a] = true
-        :: else -> rank[r].done[a] = true
-        fi
-       }
+#if NA > 2
+    :: AGAIN(3)
+#endif
     /* an operation */
     :: atomic {
         rank[r].begun < NO && !WAITS ->
@@ -174,7 +187,9 @@ init {
     byte i;
 
     atomic {
+        for (i : 0 .. NA) { decision[i] = UNDECIDED }
         for (i : 0 .. NO - 1) { used[i] = NOBODY }
+        later = LATER;
         for (i : 0 .. NR - 1) { rank[i].state = FREE; run member(i) }
         run leader()
     }

@@ -38,9 +38,9 @@ void place_leader_init(struct place_leader *l, struct place_rank *rank, int n, u
     l->wait_ns = wait_ns;
 }
 
-bool place_leader_begin(struct place_leader *l, uint32_t to, uint64_t now)
+bool place_leader_begin(struct place_leader *l, uint32_t to, uint64_t begun, uint64_t now)
 {
-    uint64_t most = 0;
+    uint64_t most = begun;
 
     if (l->never || l->state != PLACE_IDLE || to == l->now) {
         return false;
@@ -67,6 +67,7 @@ static void give_up(struct place_leader *l, enum place_answer why)
     } else if (why == PLACE_LATE && l->margin < PLACE_MARGIN_MAX) {
         l->margin *= 2;
     }
+    l->told = PLACE_ABORT;
     place_leader_move(l, PLACE_ABORTING);
 }
 
@@ -91,14 +92,17 @@ static void on_answer(struct place_leader *l, struct place_rank *r, const struct
         give_up(l, (enum place_answer)msg->answer);
     } else if (have_all_agreed(l)) {
         l->now = l->to;
+        l->margin = l->margin > 2 * PLACE_MARGIN ? l->margin / 2 : PLACE_MARGIN;
+        l->told = PLACE_COMMIT;
         place_leader_move(l, PLACE_COMMITTING);
     }
 }
 
+/* Nothing where no decision is open: that is no legal move. */
 static void settle(struct place_leader *l)
 {
     for (int i = 0; i < l->n; i++) {
-        if (!l->rank[i].done) {
+        if (!l->rank[i].done && !l->rank[i].gone) {
             return;
         }
     }
@@ -109,7 +113,7 @@ void place_leader_take(struct place_leader *l, int rank, const struct place_msg 
 {
     struct place_rank *r;
 
-    if (rank < 0 || rank >= l->n || msg->attempt != l->attempt || l->state == PLACE_IDLE) {
+    if (rank < 0 || rank >= l->n || msg->attempt != l->attempt) {
         return;
     }
     r = &l->rank[rank];
@@ -133,17 +137,16 @@ void place_leader_tick(struct place_leader *l, uint64_t now)
 
 bool place_leader_due(const struct place_leader *l, int rank, struct place_msg *msg)
 {
-    static const uint8_t kind[PLACE_LEADER_STATES] = {[PLACE_PREPARING] = PLACE_PREPARE,
-                                                      [PLACE_COMMITTING] = PLACE_COMMIT,
-                                                      [PLACE_ABORTING] = PLACE_ABORT};
-    const struct place_rank *r = &l->rank[rank];
+    bool offers = l->state == PLACE_PREPARING;
 
-    if (l->state == PLACE_IDLE ||
-        (l->state == PLACE_PREPARING ? r->answer != PLACE_NONE : r->done)) {
+    if (rank < 0 || rank >= l->n || l->attempt == 0 ||
+        (offers ? l->rank[rank].answer != PLACE_NONE : l->rank[rank].done)) {
         return false;
     }
-    *msg =
-        (struct place_msg){.kind = kind[l->state], .attempt = l->attempt, .to = l->to, .at = l->at};
+    *msg = (struct place_msg){.kind = offers ? (uint8_t)PLACE_PREPARE : l->told,
+                              .attempt = l->attempt,
+                              .to = l->to,
+                              .at = l->at};
     return true;
 }
 
@@ -156,8 +159,6 @@ void place_leader_lost(struct place_leader *l, int rank)
     if (l->state == PLACE_PREPARING) {
         give_up(l, PLACE_NONE);
     }
-    l->rank[rank].done = true;
-    if (l->state != PLACE_IDLE) {
-        settle(l);
-    }
+    l->rank[rank].gone = true;
+    settle(l);
 }

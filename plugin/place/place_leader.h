@@ -14,7 +14,8 @@
 
 #include "place_msg.h"
 
-#define PLACE_MARGIN 4 /* operations between the furthest rank and the switch, at first ... */
+#define PLACE_MARGIN                                                                               \
+    4 /* operations between the furthest rank, as far as is known, and the switch */
 #define PLACE_MARGIN_MAX                                                                           \
     (1u << 20) /* ... doubled with each attempt that came too late, up to this */
 
@@ -30,12 +31,14 @@ const char *place_leader_state_name(enum place_leader_state s); /* "?" when it i
 struct place_rank {
     uint8_t answer; /* enum place_answer, to the attempt */
     bool done;      /* has confirmed its decision */
+    bool gone;      /* nothing waits for it */
     uint64_t begun; /* operations, when it spoke last */
 };
 
 struct place_leader {
     uint8_t state; /* enum place_leader_state */
     uint8_t why;   /* enum place_answer: of the last attempt that was given up; PLACE_NONE: time */
+    uint8_t told;  /* enum place_kind: the last decision */
     bool never;    /* no other attempt is made */
     int n;         /* ranks */
     struct place_rank *rank;
@@ -45,18 +48,22 @@ struct place_leader {
     uint64_t began, wait_ns; /* ns: of the attempt; how long answers are waited for */
 };
 
-/* @rank: @n places of the caller's, who frees them after the leader. @wait_ns: 1 at least. */
+/* Once in a communicator's life, since members know attempts by number. @rank: @n places of the
+ * caller's, 1 at least, who frees them after the leader. @wait_ns: 1 at least. */
 void place_leader_init(struct place_leader *l, struct place_rank *rank, int n, uint64_t wait_ns);
 
 /* The only writer of the state; false: that is no legal move, and nothing changes. */
 bool place_leader_move(struct place_leader *l, enum place_leader_state to);
 
 /*
- * Begins an attempt to have all use @to. Every rank is known to have it complete; one that has not
- * answers so. False: one is under way, @to is in use, or place_leader.never. No rank can use a
- * communicator but `now` while the state is PLACE_IDLE, or will by what has been sent before.
+ * Begins an attempt to have all use @to, which every rank is said to have; one that has not answers
+ * so. @begun: operations that this process's own rank has begun. False: one is under way, @to is in
+ * use, or place_leader.never. While the state is PLACE_IDLE, nothing that was sent makes a rank
+ * come to use another communicator than `now`; one that has not reached the operation of the last
+ * commit still uses the one before: what may be freed is what each rank's place_member_is_idle()
+ * says.
  */
-bool place_leader_begin(struct place_leader *l, uint32_t to, uint64_t now);
+bool place_leader_begin(struct place_leader *l, uint32_t to, uint64_t begun, uint64_t now);
 
 /* Takes a message of @rank; what is stale, wrong or of no such rank changes nothing. */
 void place_leader_take(struct place_leader *l, int rank, const struct place_msg *msg);
@@ -67,7 +74,8 @@ void place_leader_tick(struct place_leader *l, uint64_t now);
 /* What is to be sent to @rank, now and again until it changes; false: nothing. */
 bool place_leader_due(const struct place_leader *l, int rank, struct place_msg *msg);
 
-/* Rank @rank is gone: it will confirm nothing, and there are no other attempts. */
+/* Rank @rank is gone, or seems to be: its confirmation is not waited for, and there are no other
+ * attempts. It is sent the last decision all the same: it may wait for that. */
 void place_leader_lost(struct place_leader *l, int rank);
 
 #endif

@@ -53,12 +53,22 @@ enum place_use place_member_begin(struct place_member *m, uint32_t *use)
         if (m->state != PLACE_COMMITTED) {
             return m->state == PLACE_LOST ? PLACE_FAIL : PLACE_WAIT;
         }
+        if (m->never) { /* it is the last switch: one slot is enough */
+            m->kept = true;
+            m->left = m->now;
+        }
         m->now = m->to;
         place_member_move(m, PLACE_FREE);
     }
     *use = m->now;
     m->begun++;
     return PLACE_USE;
+}
+
+/* Where it was the first one behind a switch, the next one is, and uses the same. */
+void place_member_refused(struct place_member *m)
+{
+    m->begun -= m->begun > 0;
 }
 
 /* --- the leader's messages --- */
@@ -86,18 +96,24 @@ static bool reply_with(const struct place_member *m, const struct place_msg *msg
     return true;
 }
 
+/* By a number that was agreed to for something else: of a leader that has forgotten. */
+static bool is_another(const struct place_member *m, const struct place_msg *msg)
+{
+    return msg->attempt == m->attempt && m->answer == PLACE_YES &&
+           (msg->to != m->to || msg->at != m->at);
+}
+
 /* An attempt is answered once, and then the same again. One that comes while an older one is open
  * is not remembered: the decision of the older one would be taken for stale. */
 static bool on_prepare(struct place_member *m, const struct place_msg *msg, bool ready,
                        struct place_msg *reply)
 {
-    if (msg->attempt < m->attempt) {
+    if (msg->attempt < m->attempt || is_another(m, msg)) {
         return false;
     }
     if (msg->attempt > m->attempt) {
         if (m->state != PLACE_FREE) {
-            return m->state <= PLACE_COMMITTED &&
-                   reply_with(m, msg, PLACE_ANSWER, PLACE_BEHIND, reply);
+            return reply_with(m, msg, PLACE_ANSWER, m->never ? PLACE_NEVER : PLACE_BEHIND, reply);
         }
         m->answer = (uint8_t)judge(m, msg, ready);
         m->attempt = msg->attempt;
@@ -124,7 +140,7 @@ static bool on_decision(struct place_member *m, const struct place_msg *msg,
         m->attempt = msg->attempt;
         m->answer = PLACE_LATE;
     } else if (msg->attempt == m->attempt) {
-        if (commit && m->answer != PLACE_YES) {
+        if ((commit && m->answer != PLACE_YES) || is_another(m, msg)) {
             return false;
         }
         if (m->state == PLACE_PREPARED) {
@@ -153,9 +169,10 @@ bool place_member_take(struct place_member *m, const struct place_msg *msg, bool
 
 /* --- the rest --- */
 
-void place_member_never(struct place_member *m)
+bool place_member_never(struct place_member *m)
 {
     m->never = true;
+    return m->state == PLACE_PREPARED || m->state == PLACE_COMMITTED;
 }
 
 void place_member_lost(struct place_member *m)
@@ -179,5 +196,6 @@ bool place_member_is_idle(const struct place_member *m, uint32_t comm)
     if (m->state == PLACE_ENDED) {
         return true;
     }
-    return comm != m->now && !(m->state != PLACE_FREE && comm == m->to);
+    return comm != m->now && !(m->state != PLACE_FREE && comm == m->to) &&
+           !(m->kept && comm == m->left);
 }

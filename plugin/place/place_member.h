@@ -25,13 +25,14 @@ const char *place_member_state_name(enum place_member_state s); /* "?" when it i
 
 /* All zero: a new one, on the user's own communicator. */
 struct place_member {
-    uint8_t state;    /* enum place_member_state */
-    uint8_t answer;   /* enum place_answer, to `attempt` */
-    bool never;       /* no attempt is answered with yes any more */
-    uint32_t attempt; /* the latest that was answered or given up; 0: none */
-    uint32_t now, to; /* communicators */
-    uint64_t at;      /* the operation of the last yes */
-    uint64_t begun;   /* operations */
+    uint8_t state;          /* enum place_member_state */
+    uint8_t answer;         /* enum place_answer, to `attempt` */
+    bool never;             /* no attempt is answered with yes any more */
+    bool kept;              /* ... and a graph may still use communicator `left` */
+    uint32_t attempt;       /* the latest that was answered or given up; 0: none */
+    uint32_t now, to, left; /* communicators */
+    uint64_t at;            /* the operation of the last yes */
+    uint64_t begun;         /* operations */
 };
 
 /* The only writer of the state; false: that is no legal move, and nothing changes. */
@@ -42,22 +43,30 @@ enum place_use {
     PLACE_WAIT, /* not yet: a message or place_member_lost() or _end() changes that */
     PLACE_FAIL  /* it cannot begin */
 };
-/* The next operation of the communicator, in the order in which NCCL wants them to be equal on all
- * ranks. Each that reaches NCCL has gone through here exactly once. */
+/* The next operation of the communicator, of a kind that may switch, which is decided by what NCCL
+ * wants to be equal on all ranks: function, count, type, operator, order. Each of them goes through
+ * here exactly once, others never. */
 enum place_use place_member_begin(struct place_member *m, uint32_t *use);
 
+/* NCCL has refused the operation that began last (a bad argument): it has not happened. Before any
+ * other one begins. */
+void place_member_refused(struct place_member *m);
+
 /*
- * Takes a message of the leader's. @ready: communicator m->to of a PLACE_PREPARE is complete at
+ * Takes a message of the leader's. @ready: communicator @msg->to of a PLACE_PREPARE is complete at
  * this rank (ncclCommGetAsyncError says ncclSuccess, not ncclInProgress). True: @reply is to be
- * sent; what is repeated is answered again. False: it is stale, or nothing that a leader sends
- * here.
+ * sent; what is repeated is answered again. False: it is stale, or nothing that a leader sends to
+ * a member in this state.
  */
 bool place_member_take(struct place_member *m, const struct place_msg *msg, bool ready,
                        struct place_msg *reply);
 
-/* No more switches: from now on operations may happen without a call (a captured graph is replayed)
- * or are bound to a communicator. A yes that was given stands. */
-void place_member_never(struct place_member *m);
+/*
+ * No more switches: from now on operations may happen without a call (a captured graph is replayed)
+ * or are bound to a communicator. True: one is open, since a yes that was given stands; what is
+ * bound has to hold on m->to, too, or to wait until its operation has begun or it is given up.
+ */
+bool place_member_never(struct place_member *m);
 
 /* The leader's process is gone, or nothing has come of it for so long that the caller gives up. */
 void place_member_lost(struct place_member *m);
@@ -65,7 +74,9 @@ void place_member_lost(struct place_member *m);
 /* The user aborts the communicator: who waits in the caller for a decision is to ask again. */
 void place_member_end(struct place_member *m);
 
-/* A communicator that no operation can use any more, now or by a decision that is open. */
+/* A communicator that no operation uses that begins from now on, and no graph that was captured
+ * before. The caller counts those that have begun, until NCCL's call, or the end of its group, has
+ * returned. */
 bool place_member_is_idle(const struct place_member *m, uint32_t comm);
 
 #endif

@@ -32,7 +32,7 @@ const char *place_answer_name(enum place_answer a); /* "?" when it is none */
 struct place_msg {
     uint8_t kind, answer;
     uint32_t attempt; /* numbered by the leader from 1 */
-    uint32_t to;      /* 0: the user's own communicator */
+    uint32_t to;      /* communicator: 0 is the user's own; no number is used twice */
     uint64_t at;
 };
 

@@ -117,12 +117,57 @@ START_TEST(an_answer_stands)
 }
 END_TEST
 
+/* A graph that was captured uses the communicator of then, whatever is decided later. */
+START_TEST(what_a_graph_may_use_stays)
+{
+    for (int decided = 0; decided < 2; decided++) {
+        setup();
+        begins_on(0);
+        ck_assert_int_eq(answer_of(1, 7, 1), PLACE_YES);
+        if (decided) {
+            ck_assert(take(PLACE_COMMIT, 1, 7, 1, true));
+        }
+        ck_assert(place_member_never(&m)); /* open */
+        ck_assert(take(PLACE_COMMIT, 1, 7, 1, true));
+        begins_on(7);
+        ck_assert(!place_member_is_idle(&m, 0) && !place_member_is_idle(&m, 7));
+        ck_assert(!place_member_never(&m));
+    }
+    setup();
+    ck_assert_int_eq(answer_of(1, 7, 0), PLACE_YES);
+    ck_assert(take(PLACE_COMMIT, 1, 7, 0, true));
+    begins_on(7);
+    ck_assert(!place_member_never(&m));
+    ck_assert(place_member_is_idle(&m, 0)); /* left before */
+}
+END_TEST
+
+START_TEST(what_nccl_refuses_has_not_begun)
+{
+    begins_on(0);
+    begins_on(0);
+    place_member_refused(&m);
+    ck_assert_int_eq(answer_of(1, 7, 1), PLACE_YES);
+    ck_assert(take(PLACE_COMMIT, 1, 7, 1, true));
+    begins_on(7);
+    place_member_refused(&m);
+    begins_on(7);
+    ck_assert_uint_eq(m.begun, 2);
+    setup();
+    place_member_refused(&m); /* nothing has begun */
+    ck_assert_uint_eq(m.begun, 0);
+}
+END_TEST
+
 START_TEST(another_waits_for_the_one_before)
 {
     ck_assert_int_eq(answer_of(1, 7, 1), PLACE_YES);
     ck_assert_int_eq(answer_of(2, 8, 5), PLACE_BEHIND);
     ck_assert(take(PLACE_COMMIT, 1, 7, 1, true));
     ck_assert_int_eq(answer_of(2, 8, 5), PLACE_BEHIND);
+    place_member_never(&m); /* and that is for ever */
+    ck_assert_int_eq(answer_of(2, 8, 5), PLACE_NEVER);
+    m.never = false;
     begins_on(0);
     begins_on(7);
     ck_assert_int_eq(answer_of(2, 8, 5), PLACE_YES);
@@ -155,7 +200,10 @@ START_TEST(what_no_leader_sends)
     ck_assert_int_eq(answer_of(1, 7, 0), PLACE_LATE);
     ck_assert(!take(PLACE_COMMIT, 1, 7, 0, true));
     ck_assert_int_eq(answer_of(2, 7, 9), PLACE_YES);
-    ck_assert(!take(PLACE_ABORT, 3, 7, 9, true)); /* 2 is not decided */
+    ck_assert(!take(PLACE_ABORT, 3, 7, 9, true));   /* 2 is not decided */
+    ck_assert(!take(PLACE_PREPARE, 2, 8, 9, true)); /* agreed to for 7 */
+    ck_assert(!take(PLACE_PREPARE, 2, 7, 8, true));
+    ck_assert(!take(PLACE_COMMIT, 2, 8, 9, true));
     ck_assert(!take(PLACE_ANSWER, 2, 7, 9, true));
     ck_assert(!take((enum place_kind)99, 2, 7, 9, true));
     ck_assert_int_eq(m.state, PLACE_PREPARED);
@@ -204,10 +252,10 @@ START_TEST(all_or_none)
 {
     struct place_msg msg;
 
-    ck_assert(!place_leader_begin(&l, 0, 0));
+    ck_assert(!place_leader_begin(&l, 0, 0, 0));
     ck_assert(!place_leader_due(&l, 0, &msg));
-    ck_assert(place_leader_begin(&l, 3, 0));
-    ck_assert(!place_leader_begin(&l, 4, 0));
+    ck_assert(place_leader_begin(&l, 3, 0, 0));
+    ck_assert(!place_leader_begin(&l, 4, 0, 0));
     ck_assert(place_leader_due(&l, 0, &msg));
     ck_assert_int_eq(msg.kind, PLACE_PREPARE);
     ck_assert_uint_eq(msg.at, PLACE_MARGIN);
@@ -227,7 +275,7 @@ START_TEST(all_or_none)
     confirms(1, 1);
     ck_assert_int_eq(l.state, PLACE_IDLE);
     ck_assert_uint_eq(l.now, 3);
-    ck_assert(!place_leader_begin(&l, 3, 0));
+    ck_assert(!place_leader_begin(&l, 3, 0, 0));
 }
 END_TEST
 
@@ -235,7 +283,7 @@ START_TEST(one_no_is_enough)
 {
     struct place_msg msg;
 
-    ck_assert(place_leader_begin(&l, 3, 0));
+    ck_assert(place_leader_begin(&l, 3, 0, 0));
     answers(0, 1, PLACE_YES, 5);
     answers(0, 1, PLACE_LATE, 5); /* it has said yes, and what was sent by then counts */
     ck_assert_int_eq(l.state, PLACE_PREPARING);
@@ -248,14 +296,31 @@ START_TEST(one_no_is_enough)
     ck_assert_int_eq(l.state, PLACE_ABORTING);
     confirms(1, 1);
     ck_assert_uint_eq(l.now, 0);
-    ck_assert(place_leader_begin(&l, 3, 0));
+    ck_assert(place_leader_begin(&l, 3, 0, 0));
     ck_assert_uint_eq(l.at, 40 + 2 * PLACE_MARGIN);
+}
+END_TEST
+
+/* What this process's own rank has begun counts, and the margin goes back. */
+START_TEST(how_far_ahead)
+{
+    static const uint32_t margin[] = {1, 2, 4, 8, 8, 4, 2, 1};
+
+    for (unsigned i = 0; i < sizeof(margin) / sizeof(margin[0]); i++) {
+        ck_assert(place_leader_begin(&l, 1 + i, 1000 * (1 + i), 0));
+        ck_assert_uint_eq(l.at, 1000 * (1 + i) + PLACE_MARGIN * margin[i]);
+        answers(0, l.attempt, i < 4 ? PLACE_LATE : PLACE_YES, 7);
+        answers(1, l.attempt, PLACE_YES, 7);
+        confirms(0, l.attempt);
+        confirms(1, l.attempt);
+        l.margin = i == 3 ? PLACE_MARGIN * 8 : l.margin;
+    }
 }
 END_TEST
 
 START_TEST(answers_that_do_not_count)
 {
-    ck_assert(place_leader_begin(&l, 3, 50));
+    ck_assert(place_leader_begin(&l, 3, 0, 50));
     answers(-1, 1, PLACE_NEVER, 0);
     answers(2, 1, PLACE_NEVER, 0);
     answers(0, 2, PLACE_NEVER, 0);
@@ -272,18 +337,20 @@ END_TEST
 
 START_TEST(never_is_for_ever)
 {
-    ck_assert(place_leader_begin(&l, 3, 0));
+    ck_assert(place_leader_begin(&l, 3, 0, 0));
     answers(0, 1, PLACE_NEVER, 0);
     confirms(0, 1);
     confirms(1, 1);
     ck_assert_int_eq(l.state, PLACE_IDLE);
-    ck_assert(!place_leader_begin(&l, 3, 0));
+    ck_assert(!place_leader_begin(&l, 3, 0, 0));
 }
 END_TEST
 
 START_TEST(a_rank_that_is_gone)
 {
-    ck_assert(place_leader_begin(&l, 3, 0));
+    struct place_msg msg;
+
+    ck_assert(place_leader_begin(&l, 3, 0, 0));
     answers(0, 1, PLACE_YES, 0);
     place_leader_lost(&l, 7); /* no such rank; but something is wrong */
     ck_assert(l.never);
@@ -291,7 +358,12 @@ START_TEST(a_rank_that_is_gone)
     ck_assert_int_eq(l.state, PLACE_ABORTING);
     confirms(0, 1);
     ck_assert_int_eq(l.state, PLACE_IDLE);
-    ck_assert(!place_leader_begin(&l, 3, 0));
+    ck_assert(!place_leader_begin(&l, 3, 0, 0));
+    ck_assert(!place_leader_due(&l, 0, &msg) && !place_leader_due(&l, 2, &msg));
+    ck_assert(place_leader_due(&l, 1, &msg)); /* which may be there all the same, and wait */
+    ck_assert_int_eq(msg.kind, PLACE_ABORT);
+    confirms(1, 1);
+    ck_assert(!place_leader_due(&l, 1, &msg));
 }
 END_TEST
 
@@ -340,6 +412,8 @@ static void add(TCase *t)
     tcase_add_test(t, or_not_at_all);
     tcase_add_test(t, what_it_cannot_do);
     tcase_add_test(t, an_answer_stands);
+    tcase_add_test(t, what_a_graph_may_use_stays);
+    tcase_add_test(t, what_nccl_refuses_has_not_begun);
     tcase_add_test(t, another_waits_for_the_one_before);
     tcase_add_test(t, order_of_messages);
     tcase_add_test(t, what_no_leader_sends);
@@ -347,6 +421,7 @@ static void add(TCase *t)
     tcase_add_test(t, an_abort_at_the_gate);
     tcase_add_test(t, all_or_none);
     tcase_add_test(t, one_no_is_enough);
+    tcase_add_test(t, how_far_ahead);
     tcase_add_test(t, answers_that_do_not_count);
     tcase_add_test(t, never_is_for_ever);
     tcase_add_test(t, a_rank_that_is_gone);

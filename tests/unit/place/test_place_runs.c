@@ -189,7 +189,7 @@ static void leader_turn(void)
     place_leader_tick(&job.leader, job.now);
     seen.timeout += before == PLACE_PREPARING && job.leader.state == PLACE_ABORTING;
     if (job.leader.state == PLACE_IDLE && draw(4) == 0) {
-        place_leader_begin(&job.leader, draw(COMMS), job.now);
+        place_leader_begin(&job.leader, draw(COMMS), job.member[0].begun, job.now);
     }
     leader_sends();
 }

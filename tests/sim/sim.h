@@ -525,6 +525,8 @@ struct sim {
     struct mx_tally tally;
     uint64_t broken_at, verdict_at, informed_at[SIM_MAX_PROCS];
     int still;  /* process that stands still, or has; -1: none */
+    int waited; /* ... long enough to be named, by somebody who waits for it */
+    int named;  /* lines that name it */
     int mended; /* while somebody may not have looked yet: then nobody need tell it any more */
     uint64_t hash;
     /* write announced by the fabric, not yet checked */

@@ -14,7 +14,8 @@
 #define FAULT_TO    (200 * SIM_MS)
 #define LISTEN_NS   (4500 * SIM_MS)
 #define STILL_FROM  (1000 * SIM_MS)
-#define STILL_NS    (9000 * SIM_MS)
+#define STILL_NS    (12000 * SIM_MS)
+#define NAMED_NS    (10000 * SIM_MS) /* who stands is named after so long, with what is default */
 
 static void draw(struct sim_params *p, struct fab_rng *r, int hosts)
 {
@@ -126,6 +127,25 @@ static void mend_it(void *arg)
     sim_fabric_fault(s, "*:* restore");
 }
 
+/* A request of @e has waited for the process that stands still for so long that it is to be named.
+ */
+static int waits_long(const struct sim *s, const struct sim_end *e, const struct sim_end *other)
+{
+    return other->proc->index == s->still && !e->proc->dead && e->head != e->tail &&
+           fab_inproc_now(s->f) - e->progress_at >= NAMED_NS;
+}
+
+/* A moment before it goes on. */
+static void stand_up(void *arg)
+{
+    struct sim *s = arg;
+
+    for (int i = 0; i < s->p.conns; i++) {
+        s->waited |= waits_long(s, &s->conn[i].s, &s->conn[i].r) ||
+                     waits_long(s, &s->conn[i].r, &s->conn[i].s);
+    }
+}
+
 static void stand_still(void *arg)
 {
     struct sim *s = arg;
@@ -139,6 +159,7 @@ static void stand_still(void *arg)
     if (sim_pct(&s->rng, 50)) {
         sim_trace(s, "process %d stands still for %.3f s", who, (double)ns / 1e9);
         s->proc[who].still_until = fab_inproc_now(s->f) + ns;
+        fab_inproc_at(s->f, s->proc[who].still_until - 1, stand_up, s);
         return;
     }
     sim_trace(s, "the channel of process %d stands still for %.3f s", who, (double)ns / 1e9);
@@ -209,15 +230,22 @@ void sim_locate_start(struct sim *s)
     fab_inproc_at(s->f, sim_pick(&s->rng, FAULT_FROM, FAULT_TO), break_it, s);
 }
 
-/* Who holds the job up (R2-H01): nobody does but one that stands still, or is gone. */
+/* Who holds the job up (R2-H01), in the line or what it is explained by at INFO: nobody does but
+ * one that stands still, or is gone; a path may. */
 static void held_up_line(struct sim *s, int proc, const char *text)
 {
+    const char *found = strstr(text, "R2-H01"), *on = found ? strstr(found, " on h") : NULL;
     int host = -1;
 
-    if (sscanf(text, "R2-H01 host=h%d ", &host) == 1 && host != s->still &&
-        !(s->killed && host == s->located.host)) {
+    if (found == NULL || strstr(found, "path-silent") ||
+        (sscanf(found, "R2-H01 host=h%d ", &host) != 1 &&
+         (on == NULL || sscanf(on, " on h%d", &host) != 1))) {
+        return;
+    }
+    if (host != s->still && !(s->killed && host == s->located.host)) {
         sim_fail(s, "process %d says that process %d holds the job up: %s", proc, host, text);
     }
+    s->named += host == s->still;
 }
 
 /* What is said of the process that stands still is true. */
@@ -253,13 +281,15 @@ void sim_locate_line(struct sim *s, int proc, int warn, const char *text)
 }
 
 /* Nobody need tell it: it may have been mended before somebody looked; or one of the hosts did not
- * say what it found, and those that are left know what two hosts know. */
+ * say what it found, its own, which alone has seen its NIC, or another, so that those that are left
+ * know what two hosts know. */
 static int need_not_be_told(const struct sim *s)
 {
     struct mx_case left = s->located;
 
     left.hosts--;
-    return s->mended || (s->still >= 0 && !mx_case_can_tell(&left));
+    return s->mended ||
+           (s->still >= 0 && (s->still == s->located.host || !mx_case_can_tell(&left)));
 }
 
 void sim_locate_judge(struct sim *s)
@@ -284,6 +314,11 @@ void sim_locate_judge(struct sim *s)
                  s->verdict_at ? s->verdict_at - s->broken_at : 0, last ? last - s->broken_at : 0,
                  &s->st.matrix);
     worse = mx_sums_worse(&s->st.matrix, &none, s->located.kind);
+    if (s->p.still_ns && s->still < 0) {
+        sim_fail(s, "nobody stood still");
+    } else if (s->waited && !s->named) {
+        sim_fail(s, "process %d was waited for, and nobody named it", s->still);
+    }
     if (worse && !need_not_be_told(s)) {
         sim_fail(s, "%s: what is broken was not told as it could be", worse);
     }

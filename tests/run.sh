@@ -27,10 +27,13 @@ if [ "$jobs" -gt 1 ]; then
         echo "$1"
         shift
     done >"$out/side"
+    # One whose process ends without its count is named, and counts as failed.
     # shellcheck disable=SC2016
-    xargs -P "$jobs" -I{} sh -c 'r=$(sh "$0" "$1" -l "$2" "$3" 2>&1); printf "%s\n" "$r"' "$0" "$B" "$limit" {} <"$out/side" |
-        awk -v sums="$out/sums" -v tests="$(wc -l <"$out/side")" '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; ended++; next }
+    xargs -P "$jobs" -I{} sh -c 'r=$(sh "$0" "$1" -l "$2" "$3" 2>&1); case $r in *" passed, "*" failed"*) ;; *) r="${r:+$r
+}FAIL $3 ended without a count" ;; esac; printf "%s\n" "$r"' "$0" "$B" "$limit" {} <"$out/side" |
+        awk -v sums="$out/sums" -v skips="$out/skips" -v tests="$(wc -l <"$out/side")" '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; ended++; next }
              /^skipped, and why:/ { next }
+             /^  [^ ]/ { sub(/^  /, ""); print >>skips; next }
              { print; fflush() }
              END { print p + 0, f + tests - ended, s + 0 >sums }'
     read -r passed failed skipped <"$out/sums" || exit 2

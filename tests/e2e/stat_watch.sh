@@ -18,32 +18,33 @@ trap 'mux kill-server 2>/dev/null; [ -z "$busy" ] || kill $busy 2>/dev/null; "$B
 seen() {
     mux capture-pane -p "$@" >"$log/out"
 }
-# until_seen NAME PATTERN [NOT]: a bound against hangs: 60 s
-until_seen() {
-    tries=0
-    until seen && { if grep -qE -e "$2" "$log/out"; then [ -z "${3:-}" ]; else [ "${3:-}" ]; fi; }; do
-        tries=$((tries + 1))
-        if [ $tries -gt 600 ]; then
-            bad "$1" "never ${3:-}: $2"
-            return 1
-        fi
-        sleep 0.1
-    done
-    ok "$1"
-}
-# of_terminal NAME FORMAT WANTED: what the emulator itself knows
-of_terminal() {
-    tries=0
-    until got=$(mux display-message -p "$2") && [ "$got" = "$3" ]; do
+# until_so NAME WHY CONDITION...: a bound against hangs: 60 s
+until_so() {
+    what=$1 why=$2 tries=0
+    shift 2
+    until "$@"; do
         tries=$((tries + 1))
         if [ $tries -gt 600 ]; then
             seen
-            bad "$1" "$2 is $got, not $3"
+            bad "$what" "never so: $why"
             return 1
         fi
         sleep 0.1
     done
-    ok "$1"
+    ok "$what"
+}
+has() { # PATTERN [NOT]
+    seen && if grep -qE -e "$1" "$log/out"; then [ -z "${2:-}" ]; else [ "${2:-}" ]; fi
+}
+until_seen() { # NAME PATTERN [NOT]
+    until_so "$1" "${3:-} $2" has "$2" ${3:+"$3"}
+}
+# of_terminal NAME FORMAT WANTED: what the emulator itself knows
+terminal_is() {
+    [ "$(mux display-message -p "$1")" = "$2" ]
+}
+of_terminal() {
+    until_so "$1" "$2 is $3" terminal_is "$2" "$3"
 }
 modes='#{alternate_on} #{cursor_flag} #{wrap_flag}'
 # its_own NAME, the_shells NAME: the other screen, the cursor, whether lines wrap
@@ -69,17 +70,11 @@ fits() {
     fi
 }
 # edges NAME ROWS: the bars are the first and the last line, and whole
+has_bars() {
+    seen && sed -n 1p "$log/out" | grep -q ' [0-9:]*, .*every .* s: 1 job' && sed -n "$1p" "$log/out" | grep -q '^q quit' && [ "$(wc -l <"$log/out")" = "$1" ]
+}
 edges() {
-    tries=0
-    until seen && sed -n 1p "$log/out" | grep -q ' [0-9:]*, .*every .* s: 1 job' && sed -n "$2p" "$log/out" | grep -q '^q quit' && [ "$(wc -l <"$log/out")" = "$2" ]; do
-        tries=$((tries + 1))
-        if [ $tries -gt 600 ]; then
-            bad "$1: bars" "not the first and the last line"
-            return 1
-        fi
-        sleep 0.1
-    done
-    ok "$1: bars"
+    until_so "$1: bars" "the first and the last line" has_bars "$2"
 }
 "$B/softfab" up --name $fab --hosts 2 --nics 4 --rate 20MB/s >/dev/null || exit 1
 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts 2 --placement out -w 1 -c 0 --duration 600s >"$log/job" 2>&1 &

@@ -189,11 +189,11 @@ START_TEST(sender_stopped)
 }
 END_TEST
 
-START_TEST(receiver_stopped)
+/* Its NIC has the message, and its process acknowledges nothing. */
+static void receiver_stops(void)
 {
     struct r2_inst *inst;
 
-    begin((const char *[]){QUIET_RC, NULL});
     recv_post(0, BIG);
     rig_run(rig, 10 * RIG_MS);
     inst = process_stop(1);
@@ -203,6 +203,12 @@ START_TEST(receiver_stopped)
     ck_assert_str_eq(heard.how[0], "process-silent");
     process_go(1, inst);
     finish(1, BIG, RIG_S);
+}
+
+START_TEST(receiver_stopped)
+{
+    begin((const char *[]){QUIET_RC, NULL});
+    receiver_stops();
     rig_run(rig, 10 * RIG_S);
     ck_assert_uint_eq(heard.over[0], 1);
     ck_assert_uint_eq(heard.said[1], 0);
@@ -276,21 +282,11 @@ START_TEST(sender_stopped_unnamed)
 }
 END_TEST
 
-/* Its NIC has the message, and its process acknowledges nothing: no path's fault. */
+/* No path's fault. */
 START_TEST(receiver_stopped_unnamed)
 {
-    struct r2_inst *inst;
-
     begin_unnamed(1);
-    recv_post(0, BIG);
-    rig_run(rig, 10 * RIG_MS);
-    inst = process_stop(1);
-    send_post(0, BIG);
-    rig_run(rig, 10 * RIG_S);
-    ck_assert_uint_eq(heard.said[0], 1);
-    ck_assert_str_eq(heard.how[0], "process-silent");
-    process_go(1, inst);
-    finish(1, BIG, RIG_S);
+    receiver_stops();
     stop();
 }
 END_TEST

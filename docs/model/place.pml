@@ -1,12 +1,12 @@
 /*
- * Switching together (docs/collectives.md): a leader has all ranks use another communicator from one
- * operation on, or none of them. plugin/place/place_leader.c and place_member.c.
+ * Switching together (docs/collectives.md): a leader has all ranks use another communicator from
+ * one operation on, or none of them. plugin/place/place_leader.c and place_member.c.
  *
  * NR ranks, NA attempts, each to a communicator of its own, NO operations. A message is a fact that
  * a rank may take now, later, several times or never: the channel loses, repeats and reorders. An
  * offer can come at any time once it was made, a decision as long as the leader repeats it, and
- * LATER times in all another time, of whichever attempt (without a bound no end would be found: what
- * may come need not).
+ * LATER times in all another time, of whichever attempt (without a bound no end would be found:
+ * what may come need not).
  *
  * Never: two ranks use different communicators for one operation. At the end: no rank waits.
  *
@@ -117,7 +117,7 @@ proctype leader()
 #define WAITS (rank[r].state == PREPARED && rank[r].begun == rank[r].at)
 #endif
 
-/* What was decided of attempt a, not agreed to, can only be an abort; it makes a late offer stale. */
+/* Of an attempt not agreed to only an abort can be decided; a late offer of it is stale then. */
 inline take() {
     if
     :: a > rank[r].attempt ->
@@ -138,7 +138,8 @@ inline take() {
     :: else -> rank[r].done[a] = true
     fi
 }
-#define IS_TAKEN(x) (decision[x] != UNDECIDED && !(x > rank[r].attempt && rank[r].state == PREPARED))
+#define IS_TAKEN(x)                                                                                \
+    (decision[x] != UNDECIDED && !(x > rank[r].attempt && rank[r].state == PREPARED))
 #define AGAIN(x) atomic { later > 0 && IS_TAKEN(x) -> later--; a = x; take() }
 
 proctype member(byte r)
@@ -179,7 +180,9 @@ proctype member(byte r)
 #endif
         rank[r].begun++
        }
-    :: atomic { rank[r].begun == NO && rank[r].state == FREE && current == NA && rank[r].done[NA] -> break }
+    :: atomic {
+        rank[r].begun == NO && rank[r].state == FREE && current == NA && rank[r].done[NA] -> break
+       }
     od
 }
 

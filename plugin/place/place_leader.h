@@ -14,10 +14,10 @@
 
 #include "place_msg.h"
 
-#define PLACE_MARGIN                                                                               \
-    4 /* operations between the furthest rank, as far as is known, and the switch */
-#define PLACE_MARGIN_MAX                                                                           \
-    (1u << 20) /* ... doubled with each attempt that came too late, up to this */
+/* Operations between the furthest rank, as far as is known, and the switch: at first, and at most.
+ * Doubled with each attempt that came too late, halved with each commit. */
+#define PLACE_MARGIN     4u
+#define PLACE_MARGIN_MAX (1u << 20)
 
 enum place_leader_state {
     PLACE_IDLE,

@@ -162,9 +162,9 @@ static void on_facts(struct place_job *j, struct job_rank *r, const struct place
     j->known += is_new;
     r->facts = *f;
     r->next = 0;
-    if (!f->can && !j->over) {
+    if (f->can != PLACE_CAN && !j->over) {
         j->over = true;
-        j->why = "a rank cannot switch";
+        j->why = f->can == PLACE_HAS_LEFT ? "a rank has left" : "a rank cannot switch";
     }
 }
 
@@ -215,6 +215,18 @@ void place_job_lost(struct place_job *j, int rank)
         j->why = "a rank is lost";
         place_leader_lost(&j->leader, rank);
     }
+}
+
+bool place_job_has_left(const struct place_job *j, int rank)
+{
+    const struct place_facts *f = &j->rank[rank].facts;
+
+    for (int h = 0; h < PLACE_HELD; h++) {
+        if (f->held[h].state != PLACE_HELD_NOT) {
+            return false;
+        }
+    }
+    return f->seq != 0 && f->can == PLACE_HAS_LEFT && !j->rank[rank].hear;
 }
 
 /* --- what is to be done --- */

@@ -55,6 +55,9 @@ const char *place_job_take(struct place_job *j, int rank, const struct place_not
 /* Rank @rank is gone, or seems to be. */
 void place_job_lost(struct place_job *j, int rank);
 
+/* The user has ended the communicator at @rank, which holds no shadow: it waits for nothing. */
+bool place_job_has_left(const struct place_job *j, int rank);
+
 /* Does what is due by @now; the caller calls it behind each of the above, and every repeat_ns. */
 void place_job_tick(struct place_job *j, uint64_t now);
 

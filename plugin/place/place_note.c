@@ -43,7 +43,8 @@ static const char *facts_get(struct r2_reader *r, struct place_facts *f)
     if (f->ranks == 0 || f->ranks > PLACE_RANKS_MAX || f->rank >= f->ranks) {
         return "a rank that is none";
     }
-    return f->seq == 0 || f->usable > f->nics || f->can > 1 ? "facts that cannot be" : NULL;
+    return f->seq == 0 || f->usable > f->nics || f->can >= PLACE_CANS ? "facts that cannot be"
+                                                                      : NULL;
 }
 
 static void msg_put(struct r2_writer *w, const struct place_msg *m)

@@ -45,6 +45,13 @@ enum place_held_state {
     PLACE_HELD_STATES
 };
 
+enum place_can {
+    PLACE_CAN_NOT, /* this rank switches no more */
+    PLACE_CAN,
+    PLACE_HAS_LEFT, /* the user has ended the communicator at this rank, where nothing waits */
+    PLACE_CANS
+};
+
 struct place_facts {
     uint32_t seq; /* grows with each change; the first is 1 */
     uint32_t rank, ranks;
@@ -52,7 +59,7 @@ struct place_facts {
     uint64_t host; /* the same for all ranks of a host, and for no others */
     uint64_t begun;
     uint16_t nics, usable; /* 0 of 0: not known */
-    uint8_t can;           /* 0: this rank does not switch, now or later */
+    uint8_t can;           /* enum place_can */
     struct {
         uint8_t state; /* enum place_held_state */
         uint32_t comm;

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "place/place_held.h"
 #include "place/place_job.h"
 #include "tests/unit/suite.h"
 
@@ -33,7 +32,7 @@ static void job_begin(const struct place_job_conf *c)
                                         .host = 1 + (uint64_t)r,
                                         .nics = 8,
                                         .usable = 8,
-                                        .can = 1};
+                                        .can = PLACE_CAN};
     }
 }
 
@@ -182,12 +181,12 @@ START_TEST(facts_are_confirmed)
     facts[2].seq = 3;
     says(2);
     facts[2].seq = 2; /* late */
-    facts[2].can = 0;
+    facts[2].can = PLACE_CAN_NOT;
     says(2);
     ck_assert(place_job_due(j, 2, now, &n));
     ck_assert_uint_eq(n.heard, 3);
     facts[2].seq = 3;
-    facts[2].can = 1;
+    facts[2].can = PLACE_CAN;
     all_say();
     is(PLACE_JOB_RESTING);
 }
@@ -371,7 +370,7 @@ START_TEST(one_that_is_not_promised)
     has(0, 0, 1, PLACE_HELD_PROMISED);
     ck_assert(!place_job_wants_id(j));
     facts[2].seq++;
-    facts[2].can = 0;
+    facts[2].can = PLACE_CAN_NOT;
     says(2);
     is(PLACE_JOB_DROPPING);
     ck_assert_int_eq(due(0), 1);
@@ -390,7 +389,7 @@ START_TEST(what_is_promised_is_kept)
     place_job_id(j, id, now);
     has(0, 0, 1, PLACE_HELD_MAKING);
     facts[1].seq++;
-    facts[1].can = 0;
+    facts[1].can = PLACE_CAN_NOT;
     says(1);
     after(conf.make_ns);
     is(PLACE_JOB_MAKING);
@@ -452,13 +451,36 @@ START_TEST(a_rank_that_cannot)
 {
     all_say();
     facts[3].seq++;
-    facts[3].can = 0;
+    facts[3].can = PLACE_CAN_NOT;
     says(3);
     is(PLACE_JOB_OVER);
     ck_assert_str_eq(place_job_why(j), "a rank cannot switch");
     host_loses(1);
     after(conf.settle_ns);
     is(PLACE_JOB_OVER);
+}
+END_TEST
+
+/* Nothing is owed to it once its last facts are confirmed. */
+START_TEST(a_rank_that_leaves)
+{
+    struct place_note n;
+
+    all_say();
+    due(3);
+    has(3, 0, 9, PLACE_HELD_READY);
+    facts[3].seq++;
+    facts[3].can = PLACE_HAS_LEFT;
+    says(3);
+    is(PLACE_JOB_OVER);
+    ck_assert_str_eq(place_job_why(j), "a rank has left");
+    due(3);
+    ck_assert(!place_job_has_left(j, 3));
+    has(3, 0, 0, PLACE_HELD_NOT);
+    ck_assert(!place_job_has_left(j, 3));
+    ck_assert(place_job_due(j, 3, now, &n));
+    ck_assert_int_eq(n.kind, PLACE_NOTE_HEARD);
+    ck_assert(place_job_has_left(j, 3) && !place_job_has_left(j, 2));
 }
 END_TEST
 
@@ -543,67 +565,6 @@ START_TEST(who_only_advises)
 }
 END_TEST
 
-/* --- what a rank holds --- */
-
-START_TEST(shadows_of_a_rank)
-{
-    struct place_held h = {0};
-    struct place_member m = {0};
-    struct place_held_slot *s = place_held_promise(&h, 3);
-
-    ck_assert(s != NULL && s->state == PLACE_HELD_PROMISED);
-    ck_assert(place_held_promise(&h, 3) == NULL && place_held_promise(&h, 2) == NULL);
-    ck_assert(place_held_find(&h, 3) == s && place_held_find(&h, 0) == NULL);
-    ck_assert(place_held_make(&h, 2) == NULL && place_held_make(&h, 3) == s);
-    ck_assert(place_held_make(&h, 3) == NULL);
-    place_held_drop(&h, 3);
-    ck_assert(place_held_free(&h, &m) == NULL); /* it is being made */
-    ck_assert(!place_held_move(s, PLACE_HELD_NOT));
-    ck_assert(place_held_move(s, PLACE_HELD_FAILED));
-    ck_assert(place_held_free(&h, &m) == s);
-    ck_assert(place_held_move(s, PLACE_HELD_NOT));
-    ck_assert(place_held_find(&h, 3) == NULL && place_held_free(&h, &m) == NULL);
-
-    place_held_promise(&h, 4);
-    s = place_held_make(&h, 4);
-    place_held_move(s, PLACE_HELD_READY);
-    ck_assert(place_held_free(&h, &m) == NULL); /* somebody wants it */
-    place_held_drop(&h, 4);
-    s->busy = 1;
-    ck_assert(place_held_free(&h, &m) == NULL);
-    s->busy = 0;
-    m.now = 4;
-    ck_assert(place_held_free(&h, &m) == NULL);
-    m.now = 0;
-    ck_assert(place_held_free(&h, &m) == s);
-}
-END_TEST
-
-START_TEST(promises_of_a_rank)
-{
-    struct place_held h = {0};
-    struct place_member m = {0};
-    struct place_held_slot *s, *t;
-
-    place_held_drop(&h, 3); /* the question comes later */
-    ck_assert(place_held_promise(&h, 3) == NULL);
-    s = place_held_promise(&h, 4);
-    t = place_held_promise(&h, 5);
-    ck_assert(s != NULL && t != NULL && place_held_promise(&h, 6) == NULL); /* no place ... */
-    place_held_drop(&h, 4);
-    ck_assert_int_eq(s->state, PLACE_HELD_NOT);
-    ck_assert(place_held_promise(&h, 6) == s); /* ... and asked again */
-    place_held_make(&h, 6);
-    place_held_move(s, PLACE_HELD_READY);
-    place_held_drop_all(&h);
-    ck_assert(place_held_free(&h, &m) == s);
-    place_held_move(s, PLACE_HELD_NOT);
-    ck_assert(place_held_promise(&h, 7) == NULL);
-    ck_assert(place_held_make(&h, 5) == t); /* a promise is kept */
-    ck_assert(place_held_free(&h, &m) == NULL);
-}
-END_TEST
-
 static void add(TCase *t)
 {
     tcase_add_test(t, it_waits_for_all);
@@ -619,12 +580,11 @@ static void add(TCase *t)
     tcase_add_test(t, one_that_is_not_complete_in_time);
     tcase_add_test(t, an_attempt_is_made_again);
     tcase_add_test(t, a_rank_that_cannot);
+    tcase_add_test(t, a_rank_that_leaves);
     tcase_add_test(t, a_rank_that_switches_no_more);
     tcase_add_test(t, a_rank_that_is_lost);
     tcase_add_test(t, lost_behind_the_decision);
     tcase_add_test(t, who_only_advises);
-    tcase_add_test(t, shadows_of_a_rank);
-    tcase_add_test(t, promises_of_a_rank);
 }
 
 int main(void)

@@ -342,7 +342,7 @@ static void mishap(void)
         break;
     case 3:
         if (w.run % 8 == 3 && draw(20) == 0) {
-            w.rank[rank].facts.can = 0;
+            w.rank[rank].facts.can = PLACE_CAN_NOT;
             place_member_never(&w.rank[rank].m);
             facts_change(&w.rank[rank]);
         }
@@ -387,7 +387,7 @@ static void begin(uint32_t run)
                                                .host = 1 + (uint64_t)(i / w.per),
                                                .nics = 4,
                                                .usable = 4,
-                                               .can = 1};
+                                               .can = PLACE_CAN};
     }
 }
 

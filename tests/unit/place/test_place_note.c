@@ -104,7 +104,7 @@ static struct place_note note_of(enum place_note_kind kind)
         n.facts.begun = 1ull << 40;
         n.facts.nics = 8;
         n.facts.usable = 7;
-        n.facts.can = 1;
+        n.facts.can = PLACE_CAN;
         n.facts.held[1].state = PLACE_HELD_READY;
         n.facts.held[1].comm = 0x01020304;
         break;
@@ -187,7 +187,8 @@ START_TEST(what_cannot_be_is_named)
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 20, 4), "a rank that is none");    /* of 4 */
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 26, 0xff), "a rank that is none"); /* ranks */
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 50, 9), "facts that cannot be");   /* usable */
-    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 52, 2), "facts that cannot be");   /* can */
+    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 52, PLACE_CANS),
+                     "facts that cannot be"); /* can */
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 53, 1), "a communicator in no state");
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 58, 0), "a communicator in no state");
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 58, 9), "a communicator in no state");

@@ -24,7 +24,7 @@ static void job(int hosts, int per)
                                         .host = 100 + (uint64_t)(r / per),
                                         .nics = 8,
                                         .usable = 8,
-                                        .can = 1};
+                                        .can = PLACE_CAN};
         of[r] = &facts[r];
     }
 }

@@ -21,9 +21,9 @@ LDFLAGS_ALL := -pthread $(SAN) $(LDFLAGS)
 
 # hwloc is a module of its own.
 TOPO_SRC  := $(filter-out topo/topo_hwloc.c,$(wildcard topo/*.c))
-# The folders of the plugin, from bottom to top; oob/mpi is a module of its own, and so is hwloc's part of topo. Nothing of the plugin calls planner and
-# place yet: the one is the tools', the other the interposer's to come (docs/collectives.md).
-FOLDERS   := $(filter-out ../topo oob/mpi planner place,$(shell sed -n '/^[a-z.]/p' plugin/folders))
+# The folders of the plugin, from bottom to top; oob/mpi is a module of its own, and so are hwloc's part of topo, and coll, with planner and place
+# (docs/collectives.md).
+FOLDERS   := $(filter-out ../topo oob/mpi planner place coll,$(shell sed -n '/^[a-z.]/p' plugin/folders))
 CORE_SRC  := $(wildcard $(patsubst %,plugin/%/*.c,$(FOLDERS))) $(TOPO_SRC)
 MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
@@ -45,6 +45,9 @@ STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c tools/shared/stat
              plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c plugin/probe/probe_line.c
 PLANNER_SRC := $(wildcard plugin/planner/*.c)
 PLACE_SRC := $(wildcard plugin/place/*.c)
+COLL_SRC  := $(wildcard plugin/coll/*.c)
+# What libr2coll.so has of the plugin's.
+COLL_OWN  := $(COLL_SRC) $(PLANNER_SRC) $(PLACE_SRC) $(wildcard plugin/oob/*.c plugin/oob/tcp/*.c plugin/base/*.c)
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/shared/svg.c $(ARGS_SRC) plugin/base/r2_json.c $(TOPO_SRC)
 PLAN_TOOL_SRC := $(wildcard tools/r2_plan/*.c tools/schedule/*.c) tools/shared/svg.c $(SOURCES_SRC) tools/shared/stat_nic.c $(ARGS_SRC) tools/r2_perf/util.c plugin/base/r2_json.c $(PLANNER_SRC)
 # r2_report has the runbook in it.
@@ -100,15 +103,16 @@ FUZZ_BIN := $(addprefix $(B)/fuzz/fuzz_,$(FUZZ))
 FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+$(B)/kept/$(f))
 FUZZ_KEPT := $(foreach f,$(FUZZ),$(B)/kept/$(f).unpacked)
 
+COLL     := $(B)/libr2coll.so
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
-BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(B)/r2_diag $(TOPO_HWLOC)
+BUILD_TARGETS := $(PLUGIN) $(COLL) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(B)/r2_diag $(TOPO_HWLOC)
 NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(B)/bench/libnccl-net-ib.so $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release gpus libnccl-profiler-watch.so deny_text bad/libnccl.so.2 bad/none/libnccl.so.2))
 BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
 TEST_BINS     := $(BENCH_BINS) $(B)/bench/bench_paper $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/before/release.so $(B)/before/wire.so $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
-NCCL_CHECKS   := $(STANDIN_TESTS) tests/nccl/layout.sh tests/nccl/bad_input.sh tests/nccl/check_nccl.sh tests/nccl/plugins.sh tests/nccl/life.sh
+NCCL_CHECKS   := $(STANDIN_TESTS) tests/nccl/layout.sh tests/nccl/bad_input.sh tests/nccl/check_nccl.sh tests/nccl/plugins.sh tests/nccl/place.sh tests/nccl/life.sh
 SEEDS         ?= 1000
 # Check's own limit of 4 s per test is no bound against hangs on a machine that others use too.
 export CK_DEFAULT_TIMEOUT ?= 60
@@ -122,11 +126,11 @@ tests: all $(TEST_BINS)
 .PHONY: gpu-bins
 gpu-bins: all $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2 $(if $(CUDA),$(B)/r2_nccl $(B)/nccl-standin/gpus)
 # Every source, product and test build, compiled and not linked: for a second compiler.
-objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) $(PLAN_TOOL_SRC) $(REPORT_SRC) $(DIAG_SRC) $(PAPER_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
+objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(COLL_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) $(PLAN_TOOL_SRC) $(REPORT_SRC) $(DIAG_SRC) $(PAPER_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
          $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/gpus.c tests/nccl/bad/deny_text.c tests/nccl/watch/watch.c tests/nccl/ib/nccl_ib.c tests/nccl/standin/elf_symbols.c) $(call standin_obj,all,$(STANDIN_SRC) $(CUDART_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c) $(call standin_obj,bad/none,tests/nccl/bad/nccl_bad.c)) \
          $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(if $(CUDA),$(STANDIN_RELEASE_SRC),$(STANDIN_KERNEL_SRC)) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
-         $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(PLACE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
+         $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(PLACE_SRC) $(COLL_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # Building is done by all cores, unless the caller said -j.
 JOBS  ?= $(shell nproc)
@@ -229,7 +233,7 @@ check-asan: deps
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
 # The suites whose code runs on several threads; the simulation and the tests on the in-process fabric have one. The product's own threads,
 # all together, are run by tsan_e2e.sh.
-TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev tcpdev_addr tcpdev_copy tcpdev_out tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies)
+TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev tcpdev_addr tcpdev_copy tcpdev_out tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies coll_comm)
 check-tsan: deps
 	+@$(BUILD) B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(B)/tsan/r2_matrix $(TSAN_UNIT)
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan -j $(JOBS) $(TSAN_UNIT) -- tests/tsan_e2e.sh
@@ -339,6 +343,10 @@ $(PLUGIN): $(call obj,$(CORE_SRC)) plugin/nccl/r2_exports.map
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-r2.so -Wl,-z,nodelete -Wl,-z,defs \
 	  -Wl,--as-needed -Wl,--build-id -Wl,--version-script=plugin/nccl/r2_exports.map $(GLIBC_PARTS)
 	mv $@.tmp $@
+$(COLL): $(call obj,$(COLL_OWN)) plugin/coll/exports.map
+	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,defs \
+	  -Wl,--as-needed -Wl,--build-id -Wl,--version-script=plugin/coll/exports.map $(GLIBC_PARTS)
+	mv $@.tmp $@
 $(B)/obj/plugin/oob/mpi/%.o $(B)/obj/tests/e2e/oob_mpi_host.o: CFLAGS_ALL += $(MPI_CFLAGS)
 $(B)/libnccl-net-r2-oob-mpi.so: $(call obj,$(OOB_MPI_SRC)) plugin/oob/mpi/exports.map
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,defs -Wl,--build-id \
@@ -355,7 +363,7 @@ $(B)/tests/liboob_mpi_host.so: $(call obj,tests/e2e/oob_mpi_host.c)
 $(B)/libnccl-net.so: $(PLUGIN)
 	ln -sf libnccl-net-r2.so $@
 
-$(B)/libr2core.a: $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(PLACE_SRC))
+$(B)/libr2core.a: $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(PLACE_SRC) $(filter-out %/coll_calls.c,$(COLL_SRC)))
 	rm -f $@; ar rcs $@ $^
 $(B)/libfabmodel.a: $(call obj,$(MODEL_SRC) $(INPROC_SRC) $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)))
 	rm -f $@; ar rcs $@ $^
@@ -616,13 +624,14 @@ define install_shared
 	$(call install_file,$(1),$(PREFIX)/share/nccl-net-r2/$(1:share/%=%),$(shell [ -x $(1) ] && echo 755 || echo 644))
 
 endef
-INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so \
+INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libr2coll.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so \
              $(PREFIX)/lib/nccl-net-r2/softfab-lib/libibverbs.so.1 \
              $(addprefix $(PREFIX)/bin/,softfab r2_perf r2_config r2_ctl r2_stat r2_topo r2_plan r2_report r2_diag) $(PREFIX)/share/doc/nccl-net-r2/README.md \
              $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1 r2_plan.1 r2_report.1 r2_diag.1) $(PREFIX)/share/man/man7/nccl-net-r2.7 \
              $(SHARED)
-install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(B)/r2_diag
+install: $(PLUGIN) $(COLL) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(B)/r2_diag
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
+	$(call install_file,$(COLL),$(LIBDIR)/nccl-net-r2/libr2coll.so,755)
 	$(if $(OOB_MPI),$(call install_file,$(OOB_MPI),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so,755))
 	$(if $(TOPO_HWLOC),$(call install_file,$(TOPO_HWLOC),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so,755))
 	$(call install_file,$(DROPIN),$(PREFIX)/lib/nccl-net-r2/softfab-lib/libibverbs.so.1,644)

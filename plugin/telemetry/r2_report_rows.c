@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/r2_seam.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
 #include "r2_latency.h"
@@ -285,6 +286,23 @@ static void nics_write(struct r2_report *r)
 
 /* --- the process --- */
 
+/* To the library that runs communicators in another order of ranks, where it is there. */
+static void seam_tell(const struct r2_report *r, unsigned usable)
+{
+    const struct r2_inst *inst = r->inst;
+    const struct r2_seam *seam = r2_seam_find();
+    unsigned nics = (unsigned)(inst->nics.count - inst->nics.last_count), mbps = 0;
+
+    for (unsigned i = 0; seam != NULL && i < nics; i++) {
+        unsigned mb = (unsigned)inst->nics.nic[i].speed_mbps / 8;
+
+        mbps = mb > mbps ? mb : mbps;
+    }
+    if (seam != NULL) {
+        seam->nics(nics, usable, mbps);
+    }
+}
+
 static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
 {
     const struct r2_event_source *s = &r->src;
@@ -305,6 +323,7 @@ static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
     who->cuda_dev = s->cuda_dev;
     who->nics = (uint32_t)r->inst->nics.count;
     who->capacity_up = (uint32_t)__builtin_popcount(r2_report_usable(r));
+    seam_tell(r, who->capacity_up);
     who->history = r->history;
     who->faults = r->sum.faults;
     who->switches = r->sum.switches;

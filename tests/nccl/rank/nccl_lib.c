@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "base/r2_seam.h"
 #include "tests/nccl/rank/nccl_release.h"
 #include "tests/nccl/rank/nccl_yield.h"
 #include "tools/r2_perf/plugin.h"
@@ -114,6 +115,13 @@ static int sysfs_take(char *error, size_t bytes)
     return 0;
 }
 
+/* Where a library stands before NCCL (LD_PRELOAD), its calls are what the program calls, as if this
+ * were linked with NCCL. */
+static void *stands_before(void *lib)
+{
+    return dlsym(RTLD_DEFAULT, R2_SEAM_SYMBOL) != NULL ? RTLD_DEFAULT : lib;
+}
+
 static int calls_find(void *lib, const char *file, int cuda, char *error, size_t bytes)
 {
     size_t n = cuda ? sizeof(cuda_calls) / sizeof(cuda_calls[0])
@@ -196,7 +204,7 @@ static int libraries_open(const char *folder, char *error, size_t bytes)
         }
     }
     nccl = nccl_open(file, sizeof(file), error, bytes);
-    if (nccl == NULL || calls_find(nccl, file, 0, error, bytes) != 0) {
+    if (nccl == NULL || calls_find(stands_before(nccl), file, 0, error, bytes) != 0) {
         return -1;
     }
     nccl_lib.ncclGetVersion(&nccl_lib.version);

@@ -349,6 +349,21 @@ CUresult cuEventQuery(CUevent e)
     return gpu_event_done((struct gpu_event *)e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
+CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
+{
+    (void)flags;
+    gpu_event_wait((struct gpu_event *)e, gpu_stream_of(s));
+    return CUDA_SUCCESS;
+}
+
+/* It has no graphs. */
+CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
+{
+    (void)s;
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                         unsigned by, unsigned bz, unsigned shared, CUstream s, void **params,
                         void **extra)

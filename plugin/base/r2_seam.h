@@ -1,0 +1,25 @@
+/*
+ * Where the plugin meets libr2coll.so, which runs communicators in another order of ranks
+ * (docs/collectives.md, "Switching together"), in one process: the plugin looks for this symbol
+ * among those of the process.
+ */
+#ifndef R2_SEAM_H
+#define R2_SEAM_H
+
+#include <stdbool.h>
+
+#define R2_SEAM_SYMBOL "r2coll_seam_v1"
+
+struct r2_seam {
+    /* Asked by NCCL's tuner when a communicator is made: whether the calling thread makes one whose
+     * all_reduce is to be by Tree. Does not block. */
+    bool (*is_shadow)(void);
+    /* NICs of this process, those that are usable, and what one of them carries when all is well,
+     * MB/s: whenever it changes. Any thread; does not block. */
+    void (*nics)(unsigned nics, unsigned usable, unsigned mbps);
+};
+
+/* NULL: libr2coll.so is not there. Any thread; does not block. */
+const struct r2_seam *r2_seam_find(void);
+
+#endif

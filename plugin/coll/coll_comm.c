@@ -1,0 +1,333 @@
+#include "coll_comm.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/r2_log.h"
+#include "base/r2_time.h"
+
+void coll_comm_init(struct coll_comm *c, void *user, const struct place_meet *meet, int rank,
+                    int ranks, uint64_t host, void (*kick)(void))
+{
+    pthread_condattr_t clock;
+
+    c->user = user;
+    c->meet = *meet;
+    c->rank = rank;
+    c->ranks = ranks;
+    c->kick = kick;
+    c->facts = (struct place_facts){
+        .seq = 1, .rank = (uint32_t)rank, .ranks = (uint32_t)ranks, .host = host, .can = PLACE_CAN};
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+void coll_comm_close(struct coll_comm *c)
+{
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+}
+
+/* Lock held. The hub is to know of it, and whoever waits is to look again. */
+static void changed(struct coll_comm *c)
+{
+    c->facts.seq++;
+    pthread_cond_broadcast(&c->changed);
+}
+
+static int slot_number(const struct coll_comm *c, const struct place_held_slot *s)
+{
+    return (int)(s - c->held.slot);
+}
+
+/* --- the application's threads --- */
+
+/* Lock held. Of the communicator with number @use; the slot of none is -1. */
+static void *comm_of(struct coll_comm *c, uint32_t use, int *slot)
+{
+    struct place_held_slot *s = place_held_find(&c->held, use);
+
+    *slot = -1;
+    if (use == 0) {
+        return c->user;
+    }
+    if (s == NULL || s->state != PLACE_HELD_READY) {
+        return NULL;
+    }
+    *slot = slot_number(c, s);
+    s->busy++;
+    return c->shadow[*slot].comm;
+}
+
+bool coll_comm_begin(struct coll_comm *c, void **comm, int *slot)
+{
+    enum place_use what;
+    uint32_t use = 0;
+
+    pthread_mutex_lock(&c->lock);
+    while ((what = place_member_begin(&c->member, &use)) == PLACE_WAIT) {
+        pthread_cond_wait(&c->changed, &c->lock);
+    }
+    *comm = what == PLACE_USE ? comm_of(c, use, slot) : NULL;
+    pthread_mutex_unlock(&c->lock);
+    return *comm != NULL;
+}
+
+void coll_comm_return(struct coll_comm *c, int slot, bool refused)
+{
+    bool kick = false;
+
+    pthread_mutex_lock(&c->lock);
+    if (refused) {
+        place_member_refused(&c->member);
+    }
+    if (slot >= 0) {
+        struct place_held_slot *s = &c->held.slot[slot];
+
+        s->busy -= s->busy > 0; /* it may have been aborted under the call */
+        kick = s->drop;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (kick) {
+        c->kick();
+    }
+}
+
+void coll_comm_never(struct coll_comm *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (!c->member.never) {
+        place_member_never(&c->member);
+        c->facts.can = PLACE_CAN_NOT;
+        changed(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    c->kick();
+}
+
+int coll_comm_hold(struct coll_comm *c, void *comm[PLACE_HELD], int slot[PLACE_HELD])
+{
+    int n = 0;
+
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < PLACE_HELD; i++) {
+        if (c->held.slot[i].state == PLACE_HELD_READY && !c->shadow[i].taken) {
+            c->held.slot[i].busy++;
+            comm[n] = c->shadow[i].comm;
+            slot[n++] = i;
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    return n;
+}
+
+/* Lock held. */
+static bool is_over(const struct coll_comm *c)
+{
+    for (int i = 0; i < PLACE_HELD; i++) {
+        if (c->held.slot[i].state != PLACE_HELD_NOT) {
+            return false;
+        }
+    }
+    return c->hub_lost || c->heard == c->facts.seq;
+}
+
+bool coll_comm_end(struct coll_comm *c, bool abort, uint64_t limit_ns)
+{
+    uint64_t until = r2_clock_ns(CLOCK_MONOTONIC) + limit_ns;
+    struct timespec t = {.tv_sec = (time_t)(until / R2_NS_PER_S),
+                         .tv_nsec = (long)(until % R2_NS_PER_S)};
+    bool over;
+
+    pthread_mutex_lock(&c->lock);
+    c->ended = true;
+    c->aborted = c->aborted || abort;
+    place_member_end(&c->member);
+    place_held_drop_all(&c->held);
+    c->facts.can = PLACE_HAS_LEFT;
+    changed(c);
+    pthread_mutex_unlock(&c->lock);
+    c->kick();
+    pthread_mutex_lock(&c->lock);
+    while (!(over = is_over(c)) && pthread_cond_timedwait(&c->changed, &c->lock, &t) != ETIMEDOUT) {
+    }
+    pthread_mutex_unlock(&c->lock);
+    return over;
+}
+
+/* --- the control thread --- */
+
+/* Lock held. */
+static bool is_ready(struct coll_comm *c, uint32_t comm)
+{
+    const struct place_held_slot *s = place_held_find(&c->held, comm);
+
+    return comm == 0 || (s != NULL && s->state == PLACE_HELD_READY && !s->drop);
+}
+
+/* Lock held. */
+static void asked(struct coll_comm *c, uint32_t comm)
+{
+    if (c->only_advises) {
+        c->facts.can = PLACE_CAN_NOT;
+        changed(c);
+    } else if (place_held_promise(&c->held, comm) != NULL) {
+        changed(c);
+    }
+}
+
+/* Lock held. */
+static void make(struct coll_comm *c, const struct place_note *note)
+{
+    struct place_held_slot *s = place_held_make(&c->held, note->make.comm);
+
+    if (s != NULL) {
+        struct coll_shadow *shadow = &c->shadow[slot_number(c, s)];
+
+        *shadow = (struct coll_shadow){.rank = (int)note->make.rank};
+        memcpy(shadow->id, note->make.id, sizeof(shadow->id));
+        changed(c);
+    }
+}
+
+bool coll_comm_take(struct coll_comm *c, const struct place_note *note, struct place_note *reply)
+{
+    bool replies = false;
+
+    pthread_mutex_lock(&c->lock);
+    switch (note->kind) {
+    case PLACE_NOTE_HEARD:
+        if (note->heard > c->heard && note->heard <= c->facts.seq) {
+            c->heard = note->heard;
+            pthread_cond_broadcast(&c->changed);
+        }
+        break;
+    case PLACE_NOTE_ASK:
+        asked(c, note->comm);
+        break;
+    case PLACE_NOTE_MAKE:
+        make(c, note);
+        break;
+    case PLACE_NOTE_DROP:
+        place_held_drop(&c->held, note->comm);
+        changed(c);
+        break;
+    case PLACE_NOTE_MSG:
+        *reply = (struct place_note){
+            .kind = PLACE_NOTE_MSG, .rank = (uint32_t)c->rank, .key = c->meet.key};
+        replies = place_member_take(&c->member, &note->msg, is_ready(c, note->msg.to), &reply->msg);
+        pthread_cond_broadcast(&c->changed);
+        break;
+    default:
+        break;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return replies;
+}
+
+bool coll_comm_facts(struct coll_comm *c, struct place_note *note)
+{
+    bool due;
+
+    pthread_mutex_lock(&c->lock);
+    due = !c->hub_lost && c->heard != c->facts.seq;
+    *note = (struct place_note){
+        .kind = PLACE_NOTE_FACTS, .rank = (uint32_t)c->rank, .key = c->meet.key};
+    note->facts = c->facts;
+    note->facts.begun = c->member.begun;
+    for (int i = 0; i < PLACE_HELD; i++) {
+        note->facts.held[i].state = c->held.slot[i].state;
+        note->facts.held[i].comm = c->held.slot[i].comm;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return due;
+}
+
+void coll_comm_nics(struct coll_comm *c, unsigned nics, unsigned usable, unsigned mbps)
+{
+    struct place_facts *f = &c->facts;
+
+    pthread_mutex_lock(&c->lock);
+    if (f->nics != nics || f->usable != usable || f->mbps != mbps) {
+        f->nics = (uint16_t)nics;
+        f->usable = (uint16_t)(usable < nics ? usable : nics);
+        f->mbps = mbps;
+        changed(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void coll_comm_lost(struct coll_comm *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->hub_lost = true;
+    place_member_lost(&c->member);
+    for (int i = 0; i < PLACE_HELD; i++) {
+        if (c->held.slot[i].state == PLACE_HELD_PROMISED) {
+            place_held_drop(&c->held, c->held.slot[i].comm); /* nobody will say "enter" */
+        }
+    }
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* --- threads that make and free --- */
+
+/* Lock held. An aborted one is freed whatever runs on it: that is what the user has asked for. */
+static struct place_held_slot *to_free(struct coll_comm *c)
+{
+    struct place_held_slot *s = place_held_free(&c->held, &c->member);
+
+    for (int i = 0; s == NULL && c->aborted && i < PLACE_HELD; i++) {
+        if (c->held.slot[i].state == PLACE_HELD_READY && !c->shadow[i].taken) {
+            s = &c->held.slot[i];
+        }
+    }
+    return s;
+}
+
+enum coll_work coll_comm_work(struct coll_comm *c, int *slot)
+{
+    enum coll_work work = COLL_WORK_NONE;
+    struct place_held_slot *s;
+
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < PLACE_HELD && work == COLL_WORK_NONE; i++) {
+        if (c->held.slot[i].state == PLACE_HELD_MAKING && !c->shadow[i].taken) {
+            work = COLL_WORK_MAKE;
+            *slot = i;
+        }
+    }
+    s = work == COLL_WORK_NONE ? to_free(c) : NULL;
+    if (s != NULL && !c->shadow[slot_number(c, s)].taken) {
+        work = c->aborted ? COLL_WORK_ABORT : COLL_WORK_FREE;
+        *slot = slot_number(c, s);
+    }
+    if (work != COLL_WORK_NONE) {
+        c->shadow[*slot].taken = true;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return work;
+}
+
+void coll_comm_done(struct coll_comm *c, int slot, void *comm)
+{
+    struct place_held_slot *s = &c->held.slot[slot];
+
+    pthread_mutex_lock(&c->lock);
+    c->shadow[slot].taken = false;
+    if (s->state == PLACE_HELD_MAKING) {
+        c->shadow[slot].comm = comm;
+        place_held_move(s, comm != NULL ? PLACE_HELD_READY : PLACE_HELD_FAILED);
+    } else {
+        c->shadow[slot].comm = NULL;
+        place_held_move(s, PLACE_HELD_NOT);
+    }
+    changed(c);
+    pthread_mutex_unlock(&c->lock);
+    c->kick();
+}

@@ -1,0 +1,63 @@
+/*
+ * The process's part in switching communicators: its endpoint of the out-of-band channel, its hubs
+ * (coll_hub.h), its communicators (coll_comm.h), and the control thread that serves them.
+ *
+ * Threads: any, unless a function says otherwise.
+ */
+#ifndef COLL_CTL_H
+#define COLL_CTL_H
+
+#include <stdbool.h>
+
+#include "coll_comm.h"
+#include "coll_real.h"
+
+enum coll_policy { COLL_OFF, COLL_ADVISE, COLL_ON }; /* NCCL_R2_PLACE */
+
+/* A communicator of the user's that is looked after. */
+struct coll_user {
+    struct coll_user *next; /* of the process's list, with its lock */
+    struct coll_comm comm;
+    void *context; /* CUDA's */
+    struct coll_config config;
+    /* Of the application's thread that calls for it: one at a time, as NCCL wants. */
+    bool has_switched;
+    void *last_comm, *last_stream; /* of the operation before */
+    /* control thread */
+    struct r2_oob_peer *hub;
+    uint32_t sent_seq; /* of facts */
+    uint64_t next_facts;
+    /* with the list's lock */
+    int refs;
+    bool left; /* the user's is gone: freed when there are no references */
+    bool kept; /* ... and it is not freed: a thread hangs in NCCL with it */
+};
+
+/* Starts the thread at the first call. False: it is off by NCCL_R2_PLACE, or cannot be, which is
+ * said once. May block: interfaces are read. */
+bool coll_ctl_start(void);
+
+/* The address of a new communicator's hub, this process, for its id. False: out of memory. */
+bool coll_ctl_meet(struct place_meet *meet);
+
+/*
+ * NCCL has made @user by @id; @config: how, NULL: by its defaults. From now on the hub knows of it.
+ * NULL: it is not looked after, for it has no hub, or out of memory.
+ */
+struct coll_user *coll_ctl_enter(void *user, const struct coll_id *id, int ranks, int rank,
+                                 const struct coll_config *config, void *context);
+/*
+ * NULL: @user is none that is looked after. Else coll_ctl_put() follows, when the caller is through
+ * with it: another thread may end it meanwhile.
+ */
+struct coll_user *coll_ctl_get(void *user);
+void coll_ctl_put(struct coll_user *u);
+
+/* Before the user's communicator is freed, or aborted; may block, up to some seconds where a shadow
+ * cannot be freed. The caller's reference is kept; nobody else gets one. */
+void coll_ctl_leave(struct coll_user *u, bool abort);
+
+/* NICs of this process: by the plugin. Does not block. */
+void coll_ctl_nics(unsigned nics, unsigned usable, unsigned mbps);
+
+#endif

@@ -1,0 +1,116 @@
+#!/bin/sh
+# libr2coll.so inside the released NCCL (docs/collectives.md, "Switching together"): a host loses a NIC, all ranks go over to a communicator in another order and
+# come back, and every element of every operation is right.
+# Usage: place.sh BUILD
+cd "$(dirname "$0")/../.." || exit 1
+B=${1:-build}
+case $B in /*) ;; *) B=$PWD/$B ;; esac
+if [ ! -x "$B/r2_nccl" ]; then
+    echo "no CUDA toolkit with nccl.h when this was built (CUDA=DIR names one)"
+    exit 77
+fi
+T=$(mktemp -d) || exit 1
+fab=place$$
+trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$T"' EXIT
+trap 'exit 130' INT TERM
+unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_R2_PLACE
+export NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$T/log.%p" NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" B T fab
+passed=0 failed=0 skipped=0
+say() { # say TEXT CODE: of the command before
+    if [ "$2" = 0 ]; then
+        passed=$((passed + 1))
+        echo "ok   $1"
+    else
+        failed=$((failed + 1))
+        echo "FAIL $1"
+        grep -v '^# r2 at' "$T/out" | tail -n 30 | sed 's/^/     | /'
+        grep -hE 'WARN' "$T"/log.* 2>/dev/null | tail -n 8 | sed 's/^/     | /'
+    fi
+}
+# Conducted from outside: wait TEXT [N]: until the ranks have said it N times, a bound against hangs; up, down: NIC 1 of host 1.
+cat >"$T/conduct" <<'C'
+wait_for() {
+    tries=0
+    while [ "$(grep -cF -- "$1" "$T/err")" -lt "${2:-1}" ]; do
+        tries=$((tries + 1))
+        [ $tries -lt 2400 ] || { echo "conduct: never said: $1" && exit 1; }
+        sleep 0.05
+    done
+}
+nic() { "$B/softfab" fault --name "$fab" "h1:n1 $1" || exit 1; }
+C
+# job HOSTS POLICY STEPS OPTIONS...: one job, conducted by the shell commands STEPS; what a job says twice, at its end, counts once
+job() {
+    hosts=$1 policy=$2 steps=$3
+    shift 3
+    rm -f "$T"/log.*
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+    "$B/softfab" up --name $fab --hosts "$hosts" --nics 2 --rate 40MB/s >/dev/null || return 1
+    cat "$T/conduct" >"$T/steps"
+    echo "$steps" >>"$T/steps"
+    LD_PRELOAD="$B/libr2coll.so" NCCL_R2_PLACE=$policy timeout -k 5 400 "$B/r2_nccl" all_reduce --fabric $fab --hosts "$hosts" -b 4M -e 4M --placement in \
+        -T 300s --duration 2s --fault-cmd "500ms:LD_PRELOAD= sh $T/steps" --after 1s "$@" >"$T/out" 2>"$T/err"
+    rc=$?
+    cat "$T/err" >>"$T/out"
+    [ $rc = 0 ] && grep -q '^# Out of bounds values : 0 OK' "$T/out" && ! grep -q '^conduct: ' "$T/out"
+}
+by_tree() { # by_tree N: N ranks have made a communicator whose all_reduce is by Tree
+    [ "$(grep -lF 'tuner: all_reduce of this communicator is by Tree' "$T"/log.* 2>/dev/null | wc -l)" = "$1" ]
+}
+told() { grep -qF "placement: $1" "$T/err"; }
+there='wait_for "placement: as good as any"'
+back() {
+    job 4 on "$there
+nic down
+wait_for 'switching communicator 1'
+wait_for 'placement: as good as any' 2
+nic up
+wait_for 'switching communicator 0'
+wait_for 'placement: as good as any' 3" && by_tree 4 && told '1 of 4 hosts are degraded' && told "back to the user's own"
+}
+another() {
+    job 4 on "$there
+nic down
+wait_for 'switching communicator 1'
+wait_for 'placement: as good as any' 2
+\"\$B/softfab\" fault --name \$fab 'h2:n1 down' || exit 1
+wait_for 'switching communicator 2'
+wait_for 'placement: as good as any' 3" && by_tree 4 && told '2 of 4 hosts are degraded'
+}
+ends() {
+    job 4 on "$there
+nic down
+wait_for 'making communicator 1'" && told 'making communicator 1'
+}
+advises() {
+    job 4 advise "$there
+nic down
+wait_for 'hosts are degraded'" && by_tree 0 && ! told 'asking communicator'
+}
+off() {
+    job 2 off "sleep 0" && [ ! -s "$T/err" ] && by_tree 0
+}
+job 2 off "sleep 0"
+case $(sed -n 's/^# error: //p' "$T/out") in
+*"cannot open shared object"* | *"does not know the layouts"*)
+    sed -n 's/^# error: //p' "$T/out" | head -n 1
+    exit 77
+    ;;
+esac
+if grep -qE '\] NCCL 2\.(1[0-9]|2[0-7])\.' "$T/out"; then
+    echo "SKIP all: NCCL before 2.28 makes communicators in threads of its own, where the tuner cannot tell which one it is"
+    skipped=5
+else
+    off
+    say "off: nothing is said or made" $?
+    advises
+    say "advise: says what another order would gain" $?
+    back
+    say "a host loses a NIC, and has it back: $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
+    another
+    say "another host loses one, too: $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
+    ends
+    say "the job ends while a communicator is made" $?
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

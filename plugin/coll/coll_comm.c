@@ -247,14 +247,16 @@ bool coll_comm_facts(struct coll_comm *c, struct place_note *note)
     return due;
 }
 
-void coll_comm_nics(struct coll_comm *c, unsigned nics, unsigned usable, unsigned mbps)
+void coll_comm_nics(struct coll_comm *c, unsigned nics, unsigned usable, unsigned used,
+                    unsigned mbps)
 {
     struct place_facts *f = &c->facts;
 
     pthread_mutex_lock(&c->lock);
-    if (f->nics != nics || f->usable != usable || f->mbps != mbps) {
+    if (f->nics != nics || f->usable != usable || f->used != used || f->mbps != mbps) {
         f->nics = (uint16_t)nics;
         f->usable = (uint16_t)(usable < nics ? usable : nics);
+        f->used = (uint16_t)(used < nics ? used : nics);
         f->mbps = mbps;
         changed(c);
     }

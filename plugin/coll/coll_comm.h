@@ -73,7 +73,8 @@ bool coll_comm_take(struct coll_comm *c, const struct place_note *note, struct p
 /* True: @note are facts to be sent, now and again until they are confirmed. */
 bool coll_comm_facts(struct coll_comm *c, struct place_note *note);
 /* NICs of this process. */
-void coll_comm_nics(struct coll_comm *c, unsigned nics, unsigned usable, unsigned mbps);
+void coll_comm_nics(struct coll_comm *c, unsigned nics, unsigned usable, unsigned used,
+                    unsigned mbps);
 /* The hub's process is gone. */
 void coll_comm_lost(struct coll_comm *c);
 

@@ -30,6 +30,7 @@
 
 static struct {
     enum coll_policy policy; /* const once started */
+    bool has_tree;           /* NCCL may use it */
     uint64_t host;
     struct r2_oob *oob; /* control thread, but for its name */
     struct r2_oob_name name;
@@ -37,7 +38,8 @@ static struct {
     int epoll, wake;
     pthread_mutex_t lock; /* of the list: any thread adds entries, the control thread frees them */
     struct coll_user *first;
-    _Atomic uint32_t nics, usable, mbps; /* each by itself: facts of a moment, soon the next */
+    _Atomic uint32_t nics, usable, used,
+        mbps; /* each by itself: facts of a moment, soon the next */
 } ctl = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void kick(void)
@@ -134,7 +136,7 @@ static uint64_t user_turn(struct coll_user *u, uint64_t now)
             coll_comm_lost(&u->comm);
         }
     }
-    coll_comm_nics(&u->comm, ctl.nics, ctl.usable, ctl.mbps);
+    coll_comm_nics(&u->comm, ctl.nics, ctl.usable, ctl.used, ctl.mbps);
     while ((work = coll_comm_work(&u->comm, &slot)) != COLL_WORK_NONE) {
         coll_make_begin(u, slot, work);
     }
@@ -242,6 +244,16 @@ static bool watch(int fd)
     return fd >= 0 && epoll_ctl(ctl.epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+/* NCCL_ALGO: a list of what NCCL may use, or, behind '^', of what not; by parts of collectives,
+ * too, which are taken for all of them. */
+static bool algo_allows(const char *algo)
+{
+    const char *list = getenv("NCCL_ALGO");
+
+    return list == NULL || list[0] == '\0' ||
+           (strcasestr(list, algo) != NULL) == (strchr(list, '^') == NULL);
+}
+
 static bool endpoint_open(const struct r2_config *config)
 {
     const struct r2_oob_events events = {NULL, on_message, on_up, on_down};
@@ -249,6 +261,7 @@ static bool endpoint_open(const struct r2_config *config)
         .ifname = config->oob_ifname[0] != '\0' ? config->oob_ifname : getenv("NCCL_SOCKET_IFNAME"),
         .family = getenv("NCCL_SOCKET_FAMILY")};
     struct coll_hub_conf hub = {.job = {.only_advises = ctl.policy == COLL_ADVISE,
+                                        .no_ring = !algo_allows("ring"),
                                         .settle_ns = SETTLE_NS,
                                         .make_ns = MAKE_NS,
                                         .wait_ns = WAIT_NS,
@@ -301,6 +314,7 @@ static void start(void)
     r2_config_load(&config, &sources);
     ctl.policy = (enum coll_policy)config.place;
     ctl.host = coll_host_key();
+    ctl.has_tree = algo_allows("tree");
     started = ctl.policy != COLL_OFF && coll_real_get() != NULL && endpoint_open(&config) &&
               thread_start();
     r2_log_flush();
@@ -355,7 +369,7 @@ struct coll_user *coll_ctl_enter(void *user, const struct coll_id *id, int ranks
     u->context = context;
     u->config = *config;
     u->comm.only_advises =
-        ctl.policy != COLL_ON || coll_cuda_get() == NULL || config->blocking == 0;
+        ctl.policy != COLL_ON || coll_cuda_get() == NULL || config->blocking == 0 || !ctl.has_tree;
     pthread_mutex_lock(&ctl.lock);
     u->next = ctl.first;
     ctl.first = u;
@@ -406,12 +420,15 @@ void coll_ctl_leave(struct coll_user *u, bool abort)
     kick();
 }
 
-void coll_ctl_nics(unsigned nics, unsigned usable, unsigned mbps)
+void coll_ctl_nics(unsigned nics, unsigned usable, unsigned used, unsigned mbps)
 {
+    bool same = ctl.nics == nics && ctl.usable == usable && ctl.used == used && ctl.mbps == mbps;
+
     ctl.nics = nics;
     ctl.usable = usable;
+    ctl.used = used;
     ctl.mbps = mbps;
-    if (started) {
+    if (started && !same) {
         kick();
     }
 }

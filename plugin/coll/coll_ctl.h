@@ -57,7 +57,7 @@ void coll_ctl_put(struct coll_user *u);
  * cannot be freed. The caller's reference is kept; nobody else gets one. */
 void coll_ctl_leave(struct coll_user *u, bool abort);
 
-/* NICs of this process: by the plugin. Does not block. */
-void coll_ctl_nics(unsigned nics, unsigned usable, unsigned mbps);
+/* NICs of this process: by the plugin (base/r2_seam.h). Does not block. */
+void coll_ctl_nics(unsigned nics, unsigned usable, unsigned used, unsigned mbps);
 
 #endif

@@ -121,6 +121,7 @@ struct place_job *place_job_init(void *memory, int n, const struct place_job_con
     lay(j, &m, (size_t)n);
     j->n = n;
     j->conf = *conf;
+    j->work.no_ring = conf->no_ring;
     j->pause = conf->pause_ns;
     j->why = "";
     j->stale = true;
@@ -155,7 +156,7 @@ static void on_facts(struct place_job *j, struct job_rank *r, const struct place
         return; /* said already: only the confirmation was lost */
     }
     if (is_new || f->nics != r->facts.nics || f->usable != r->facts.usable ||
-        f->mbps != r->facts.mbps) {
+        f->used != r->facts.used || f->mbps != r->facts.mbps) {
         j->changed = now;
         j->stale = true;
     }

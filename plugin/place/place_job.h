@@ -28,6 +28,7 @@ const char *place_job_state_name(enum place_job_state s); /* "?" when it is none
 
 struct place_job_conf {
     bool only_advises;  /* plans, and switches nothing */
+    bool no_ring;       /* place_plan.h */
     uint64_t settle_ns; /* for so long nothing has changed before there is a plan */
     uint64_t make_ns;   /* a communicator that is not complete by then is given up */
     uint64_t wait_ns;   /* a rank's answer to an attempt */

@@ -14,6 +14,7 @@ static void facts_put(struct r2_writer *w, const struct place_facts *f)
     r2_put(w, f->begun, 8);
     r2_put(w, f->nics, 2);
     r2_put(w, f->usable, 2);
+    r2_put(w, f->used, 2);
     r2_put(w, f->can, 1);
     for (int i = 0; i < PLACE_HELD; i++) {
         r2_put(w, f->held[i].state, 1);
@@ -31,6 +32,7 @@ static const char *facts_get(struct r2_reader *r, struct place_facts *f)
     f->begun = r2_get(r, 8);
     f->nics = (uint16_t)r2_get(r, 2);
     f->usable = (uint16_t)r2_get(r, 2);
+    f->used = (uint16_t)r2_get(r, 2);
     f->can = (uint8_t)r2_get(r, 1);
     for (int i = 0; i < PLACE_HELD; i++) {
         f->held[i].state = (uint8_t)r2_get(r, 1);
@@ -43,8 +45,9 @@ static const char *facts_get(struct r2_reader *r, struct place_facts *f)
     if (f->ranks == 0 || f->ranks > PLACE_RANKS_MAX || f->rank >= f->ranks) {
         return "a rank that is none";
     }
-    return f->seq == 0 || f->usable > f->nics || f->can >= PLACE_CANS ? "facts that cannot be"
-                                                                      : NULL;
+    return f->seq == 0 || f->usable > f->nics || f->used > f->nics || f->can >= PLACE_CANS
+               ? "facts that cannot be"
+               : NULL;
 }
 
 static void msg_put(struct r2_writer *w, const struct place_msg *m)

@@ -4,7 +4,7 @@
  * thread; does not block.
  *
  *     version 1, kind 1, 0 (2), rank that sends or receives it 4, key of the communicator 8; then
- *     FACTS 47: struct place_facts in its order, without padding
+ *     FACTS 49: struct place_facts in its order, without padding
  *     HEARD 4: seq of the facts
  *     ASK, DROP 4: communicator
  *     MAKE 136: communicator 4, rank in it 4, its ncclUniqueId 128
@@ -59,7 +59,8 @@ struct place_facts {
     uint64_t host; /* the same for all ranks of a host, and for no others */
     uint64_t begun;
     uint16_t nics, usable; /* 0 of 0: not known */
-    uint8_t can;           /* enum place_can */
+    uint16_t used; /* NICs that this rank's connections are at home on, whether usable or not */
+    uint8_t can;   /* enum place_can */
     struct {
         uint8_t state; /* enum place_held_state */
         uint32_t comm;

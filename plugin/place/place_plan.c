@@ -44,25 +44,50 @@ static int nodes_find(const struct place_facts *const *facts, int n,
     return nodes;
 }
 
-/* share[] of what the best node has when all is well; the rate of that one, MB/s. 0: not known. */
+/* load[node]: what its ranks use, in NICs; load[n + node]: what is usable, the least that one of
+ * them knows, since they see the same NICs. False: a rank does not know, or has none left. */
+static bool nics_find(const struct place_facts *const *facts, int n, int nodes,
+                      const struct place_plan_work *w)
+{
+    double *used = w->load, *usable = w->load + n;
+
+    for (int k = 0; k < nodes; k++) {
+        used[k] = 0;
+        usable[k] = UINT16_MAX;
+    }
+    for (int r = 0; r < n; r++) {
+        const struct place_facts *f = facts[r];
+        int k = w->node[r];
+
+        if (f->usable == 0 || f->used == 0 || f->mbps == 0) {
+            return false;
+        }
+        /* Each has NICs of its own as a rule, and a host has no more than it has. */
+        used[k] = used[k] + f->used < f->nics ? used[k] + f->used : f->nics;
+        usable[k] = f->usable < usable[k] ? f->usable : usable[k];
+    }
+    return true;
+}
+
+/*
+ * share[] of what the best node uses when all is well; the rate of that one, MB/s. 0: not known. A
+ * NIC that no connection is at home on is no loss, and stands in for one that is lost.
+ */
 static double shares_find(const struct place_facts *const *facts, int n, int nodes,
                           const struct place_plan_work *w)
 {
+    const double *used = w->load, *usable = w->load + n;
     double rate = 0;
 
-    for (int k = 0; k < nodes; k++) {
-        w->share[k] = 0;
+    if (!nics_find(facts, n, nodes, w)) {
+        return 0;
     }
     for (int r = 0; r < n; r++) {
-        double all = (double)facts[r]->nics * facts[r]->mbps;
-        double left = (double)facts[r]->usable * facts[r]->mbps, *share = &w->share[w->node[r]];
+        int k = w->node[r];
+        double all = used[k] * facts[r]->mbps;
 
-        if (left <= 0) {
-            return 0;
-        }
         rate = all > rate ? all : rate;
-        /* The processes of a host see the same NICs: the worst that one of them knows. */
-        *share = *share > 0 && *share < left ? *share : left;
+        w->share[k] = (usable[k] < used[k] ? usable[k] : used[k]) * facts[r]->mbps;
     }
     for (int k = 0; k < nodes; k++) {
         w->share[k] /= rate;
@@ -125,7 +150,7 @@ static enum place_plan_verdict obstacle(int nodes, const struct place_plan_work 
     return nodes > PLANNER_NODES ? PLACE_PLAN_MANY : PLACE_PLAN_STAY;
 }
 
-/* Node 0, 1, ... in the order of the user's own communicator, which NCCL may run by either. */
+/* Node 0, 1, ... in the order of the user's own communicator, which NCCL runs by what is faster. */
 static double own_time(const struct planner_facts *f, const struct planner_plan *plan,
                        const struct place_plan_work *w)
 {
@@ -137,7 +162,7 @@ static double own_time(const struct planner_facts *f, const struct planner_plan 
     }
     planner_seat_loads(nodes, w->load);
     tree = planner_cost_tree(&f->net, f->bytes, planner_seat_time(f->b, nodes, w->first, w->load));
-    return tree < ring ? tree : ring;
+    return tree < ring || w->no_ring ? tree : ring;
 }
 
 void place_plan_make(const struct place_facts *const *facts, int n, const int *now,

@@ -6,13 +6,15 @@
 #ifndef PLACE_PLAN_H
 #define PLACE_PLAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "place_note.h"
 
 #define PLACE_PLAN_BYTES (64ull << 20) /* of the all_reduce that is planned for */
-/* Another communicator has to be faster than the one in use, and than the user's own. */
-#define PLACE_PLAN_GAIN 1.05
+/* So much faster another communicator has to be than the one in use, and than the user's own: it
+ * costs memory, and the planner knows NCCL's trees from a model. */
+#define PLACE_PLAN_GAIN 1.15
 
 enum place_plan_verdict {
     PLACE_PLAN_STAY,  /* the communicator in use is as good as any */
@@ -40,6 +42,7 @@ struct place_plan_work {
     int *per, *order, *seat, *first; /* n each: of nodes */
     double *share;                   /* n: of nodes */
     double *load;                    /* 2 n */
+    bool no_ring;                    /* NCCL_ALGO: the user's own runs by Tree */
 };
 
 /*

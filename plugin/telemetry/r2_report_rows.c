@@ -291,15 +291,16 @@ static void seam_tell(const struct r2_report *r, unsigned usable)
 {
     const struct r2_inst *inst = r->inst;
     const struct r2_seam *seam = r2_seam_find();
-    unsigned nics = (unsigned)(inst->nics.count - inst->nics.last_count), mbps = 0;
+    unsigned nics = (unsigned)(inst->nics.count - inst->nics.last_count), mbps = 0, used = 0;
 
     for (unsigned i = 0; seam != NULL && i < nics; i++) {
         unsigned mb = (unsigned)inst->nics.nic[i].speed_mbps / 8;
 
         mbps = mb > mbps ? mb : mbps;
+        used += r->nic[i].primary > 0;
     }
     if (seam != NULL) {
-        seam->nics(nics, usable, mbps);
+        seam->nics(nics, usable, used, mbps);
     }
 }
 

@@ -14,6 +14,10 @@ fab=place$$
 trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$T"' EXIT
 trap 'exit 130' INT TERM
 unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_R2_PLACE
+# A GPU's job uses the two NICs beside it, and no other one stands in for them.
+export NCCL_IB_HCA==fab0,fab1
+# With so few hosts a ring has less to carry than a tree, whoever sits where.
+export NCCL_ALGO=Tree
 export NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$T/log.%p" NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" B T fab
 passed=0 failed=0 skipped=0
 say() { # say TEXT CODE: of the command before
@@ -45,7 +49,7 @@ job() {
     shift 3
     rm -f "$T"/log.*
     "$B/softfab" down --name $fab >/dev/null 2>&1
-    "$B/softfab" up --name $fab --hosts "$hosts" --nics 2 --rate 40MB/s >/dev/null || return 1
+    "$B/softfab" up --name $fab --hosts "$hosts" --nics 4 --rate 40MB/s >/dev/null || return 1
     cat "$T/conduct" >"$T/steps"
     echo "$steps" >>"$T/steps"
     LD_PRELOAD="$B/libr2coll.so" NCCL_R2_PLACE=$policy timeout -k 5 400 "$B/r2_nccl" all_reduce --fabric $fab --hosts "$hosts" -b 4M -e 4M --placement in \

@@ -128,13 +128,14 @@ START_TEST(facts_until_they_are_heard)
     ck_assert(coll_comm_facts(&c, &n)); /* nobody has said that yet */
     hears();
     ck_assert(!coll_comm_facts(&c, &n));
-    coll_comm_nics(&c, 8, 7, 50000);
+    coll_comm_nics(&c, 8, 7, 2, 50000);
     ck_assert(coll_comm_facts(&c, &n));
     ck_assert_uint_eq(n.facts.nics, 8);
     ck_assert_uint_eq(n.facts.usable, 7);
+    ck_assert_uint_eq(n.facts.used, 2);
     ck_assert_uint_eq(n.facts.mbps, 50000);
     hears();
-    coll_comm_nics(&c, 8, 7, 50000);
+    coll_comm_nics(&c, 8, 7, 2, 50000);
     ck_assert(!coll_comm_facts(&c, &n));
 }
 END_TEST

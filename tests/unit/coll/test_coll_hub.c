@@ -69,6 +69,7 @@ static void setup(void)
                                         .host = 1 + (uint64_t)r,
                                         .nics = 2,
                                         .usable = 2,
+                                        .used = 2,
                                         .can = PLACE_CAN};
     }
 }

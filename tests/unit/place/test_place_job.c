@@ -8,8 +8,12 @@
 
 #define RANKS 4
 
-static const struct place_job_conf conf = {
-    .settle_ns = 100, .make_ns = 1000, .wait_ns = 50, .pause_ns = 200, .repeat_ns = 10};
+static const struct place_job_conf conf = {.no_ring = true,
+                                           .settle_ns = 100,
+                                           .make_ns = 1000,
+                                           .wait_ns = 50,
+                                           .pause_ns = 200,
+                                           .repeat_ns = 10};
 static const uint8_t id[PLACE_ID_BYTES] = {7};
 
 static void *memory;
@@ -32,6 +36,7 @@ static void job_begin(const struct place_job_conf *c)
                                         .host = 1 + (uint64_t)r,
                                         .nics = 8,
                                         .usable = 8,
+                                        .used = 8,
                                         .can = PLACE_CAN};
     }
 }

@@ -361,7 +361,8 @@ static void mishap(void)
 
 static void begin(uint32_t run)
 {
-    static const struct place_job_conf conf = {.settle_ns = 100 * MS,
+    static const struct place_job_conf conf = {.no_ring = true,
+                                               .settle_ns = 100 * MS,
                                                .make_ns = 500 * MS,
                                                .wait_ns = 60 * MS,
                                                .pause_ns = 20 * MS,
@@ -387,6 +388,7 @@ static void begin(uint32_t run)
                                                .host = 1 + (uint64_t)(i / w.per),
                                                .nics = 4,
                                                .usable = 4,
+                                               .used = 4,
                                                .can = PLACE_CAN};
     }
 }
@@ -409,7 +411,7 @@ static enum place_plan_verdict planned(uint32_t now)
     static uint64_t host[RANKS];
     static int node[RANKS], per[RANKS], order[RANKS], seat[RANKS], first[RANKS], newrank[RANKS];
     static double share[RANKS], load[2 * RANKS];
-    const struct place_plan_work work = {host, node, per, order, seat, first, share, load};
+    const struct place_plan_work work = {host, node, per, order, seat, first, share, load, true};
     const struct place_facts *facts[RANKS];
     struct place_plan plan;
 

@@ -104,6 +104,7 @@ static struct place_note note_of(enum place_note_kind kind)
         n.facts.begun = 1ull << 40;
         n.facts.nics = 8;
         n.facts.usable = 7;
+        n.facts.used = 6;
         n.facts.can = PLACE_CAN;
         n.facts.held[1].state = PLACE_HELD_READY;
         n.facts.held[1].comm = 0x01020304;
@@ -140,7 +141,7 @@ static bool is_same(const struct place_note *a, const struct place_note *b)
 
 START_TEST(each_note_arrives)
 {
-    static const size_t bytes[] = {0, 47, 4, 4, 136, 4, 20};
+    static const size_t bytes[] = {0, 49, 4, 4, 136, 4, 20};
 
     for (int k = PLACE_NOTE_FACTS; k <= PLACE_NOTE_MSG; k++) {
         struct place_note n = note_of((enum place_note_kind)k), got;
@@ -186,12 +187,13 @@ START_TEST(what_cannot_be_is_named)
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 16, 0), "facts that cannot be");   /* seq */
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 20, 4), "a rank that is none");    /* of 4 */
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 26, 0xff), "a rank that is none"); /* ranks */
+    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 52, 9), "facts that cannot be");   /* used */
     ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 50, 9), "facts that cannot be");   /* usable */
-    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 52, PLACE_CANS),
+    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 54, PLACE_CANS),
                      "facts that cannot be"); /* can */
-    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 53, 1), "a communicator in no state");
-    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 58, 0), "a communicator in no state");
-    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 58, 9), "a communicator in no state");
+    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 55, 1), "a communicator in no state");
+    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 60, 0), "a communicator in no state");
+    ck_assert_str_eq(wrong_with(PLACE_NOTE_FACTS, 60, 9), "a communicator in no state");
 }
 END_TEST
 

@@ -24,6 +24,7 @@ static void job(int hosts, int per)
                                         .host = 100 + (uint64_t)(r / per),
                                         .nics = 8,
                                         .usable = 8,
+                                        .used = (uint16_t)(8 / per),
                                         .can = PLACE_CAN};
         of[r] = &facts[r];
     }
@@ -38,12 +39,14 @@ static void host_has(int host, int usable)
     }
 }
 
+static bool no_ring;
+
 static enum place_plan_verdict planned(const int *now)
 {
     static uint64_t host[RANKS];
     static int node[RANKS], per[RANKS], order[RANKS], seat[RANKS], first[RANKS];
     static double share[RANKS], load[2 * RANKS];
-    static const struct place_plan_work work = {host, node, per, order, seat, first, share, load};
+    struct place_plan_work work = {host, node, per, order, seat, first, share, load, no_ring};
 
     memset(newrank, 0xff, sizeof(newrank));
     place_plan_make(of, n, now, &work, &plan, newrank);
@@ -211,11 +214,57 @@ START_TEST(ranks_that_are_spread)
 }
 END_TEST
 
+/* What no connection is at home on is no loss, and stands in for what is lost. */
+START_TEST(nics_that_nobody_uses)
+{
+    job(8, 1);
+    for (int r = 0; r < n; r++) {
+        facts[r].used = 4;
+    }
+    host_has(3, 4);
+    ck_assert_int_eq(planned(NULL), PLACE_PLAN_STAY);
+    ck_assert_int_eq(plan.degraded, 0);
+    host_has(3, 2);
+    ck_assert_int_eq(planned(NULL), PLACE_PLAN_OTHER);
+    ck_assert(seat_of(3, 1) == 0 || seat_of(3, 1) == 7);
+}
+END_TEST
+
+/* Ranks of a host share its NICs: it uses no more than it has. */
+START_TEST(nics_that_all_use)
+{
+    job(8, 2);
+    for (int r = 0; r < n; r++) {
+        facts[r].used = 8;
+    }
+    ck_assert_int_eq(planned(NULL), PLACE_PLAN_STAY);
+    ck_assert_int_eq(plan.degraded, 0);
+    host_has(3, 4);
+    ck_assert_int_eq(planned(NULL), PLACE_PLAN_OTHER);
+    ck_assert_int_eq(plan.degraded, 1);
+}
+END_TEST
+
+/* Few hosts with a GPU each: a ring has less to carry than a tree, unless it is none. */
+START_TEST(rings_or_trees)
+{
+    double own;
+
+    job(4, 1);
+    host_has(1, 4);
+    planned(NULL);
+    own = plan.own_us;
+    no_ring = true;
+    ck_assert_int_eq(planned(NULL), PLACE_PLAN_OTHER);
+    ck_assert(plan.own_us > 1.2 * own && plan.own_us > 1.5 * plan.best_us);
+}
+END_TEST
+
 START_TEST(no_plan_and_why)
 {
     job(4, 2);
     host_has(1, 4);
-    facts[5].nics = facts[5].usable = 0;
+    facts[5].nics = facts[5].usable = facts[5].used = 0;
     ck_assert_int_eq(planned(NULL), PLACE_PLAN_UNKNOWN);
     job(4, 2);
     host_has(1, 0);
@@ -247,6 +296,9 @@ static void add(TCase *t)
     tcase_add_test(t, slower_hosts);
     tcase_add_test(t, one_rank_has_noticed);
     tcase_add_test(t, ranks_that_are_spread);
+    tcase_add_test(t, nics_that_nobody_uses);
+    tcase_add_test(t, nics_that_all_use);
+    tcase_add_test(t, rings_or_trees);
     tcase_add_test(t, no_plan_and_why);
 }
 

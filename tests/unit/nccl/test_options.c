@@ -58,6 +58,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_ON_EVENT", "e2e/hang.sh: late rank, NIC fails"},
     {"NCCL_R2_OOB", "e2e/oob_mpi.sh: without the module"},
     {"NCCL_R2_OOB_IFNAME", "e2e/r2_config.sh: interfaces"},
+    {"NCCL_R2_PLACE", "nccl/place.sh: off, advise, a host loses a NIC"},
     {"NCCL_R2_LOG", "log_level_reaches_the_log"},
     {"NCCL_R2_LOCK_CONFLICT", "test_config_lock: lock_conflict_may_end_the_job"},
     {"NCCL_R2_PROFILE", "test_config_lock: profile_is_weakest"},

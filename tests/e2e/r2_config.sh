@@ -584,6 +584,7 @@ awk '{ row = $1; suite = "test_options"; $1 = ""; n = split($0, part, /, */)
 while read -r row suite name; do
     case $suite in
     e2e/*) grep -q "\"$name: " "tests/$suite" ;;
+    nccl/*) grep -q "^ *say \"$name[:,]" "tests/$suite" ;;
     *) find tests/unit -name "$suite.c" -exec grep -q "^START_TEST($name)" {} \; -print | grep -q . ;;
     esac
     result "$row: $suite has no test $name" $?

@@ -624,14 +624,13 @@ define install_shared
 	$(call install_file,$(1),$(PREFIX)/share/nccl-net-r2/$(1:share/%=%),$(shell [ -x $(1) ] && echo 755 || echo 644))
 
 endef
-INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libr2coll.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so \
+INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so \
              $(PREFIX)/lib/nccl-net-r2/softfab-lib/libibverbs.so.1 \
              $(addprefix $(PREFIX)/bin/,softfab r2_perf r2_config r2_ctl r2_stat r2_topo r2_plan r2_report r2_diag) $(PREFIX)/share/doc/nccl-net-r2/README.md \
              $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1 r2_plan.1 r2_report.1 r2_diag.1) $(PREFIX)/share/man/man7/nccl-net-r2.7 \
              $(SHARED)
-install: $(PLUGIN) $(COLL) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(B)/r2_diag
+install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(B)/r2_plan $(B)/r2_report $(B)/r2_diag
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
-	$(call install_file,$(COLL),$(LIBDIR)/nccl-net-r2/libr2coll.so,755)
 	$(if $(OOB_MPI),$(call install_file,$(OOB_MPI),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so,755))
 	$(if $(TOPO_HWLOC),$(call install_file,$(TOPO_HWLOC),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so,755))
 	$(call install_file,$(DROPIN),$(PREFIX)/lib/nccl-net-r2/softfab-lib/libibverbs.so.1,644)

@@ -86,7 +86,6 @@ exit
 # nccl-net-r2 /usr/lib/TRIPLET/libnccl-net-r2.so
 # nccl-net-r2 /usr/lib/TRIPLET/nccl-net-r2/libnccl-net-r2-oob-mpi.so
 # nccl-net-r2 /usr/lib/TRIPLET/nccl-net-r2/libnccl-net-r2-topo-hwloc.so
-# nccl-net-r2 /usr/lib/TRIPLET/nccl-net-r2/libr2coll.so
 # nccl-net-r2 /usr/lib/tmpfiles.d/nccl-net-r2.conf
 # nccl-net-r2 /usr/share/lintian/overrides/nccl-net-r2
 # nccl-net-r2 /usr/share/man/man7/nccl-net-r2.7.gz

@@ -165,12 +165,16 @@ CALL(ncclCommAbort, void *comm)
 CALL(ncclCommRevoke, void *comm, int flags)
 {
     const struct coll_real *real = coll_real_get();
+    coll_status rc;
 
     if (real == NULL || real->revoke == NULL) {
         return not_there("ncclCommRevoke");
     }
-    leave(comm, true);
-    return real->revoke(comm, flags);
+    rc = real->revoke(comm, flags);
+    if (rc == COLL_SUCCESS || rc == COLL_IN_PROGRESS) {
+        leave(comm, true);
+    }
+    return rc;
 }
 
 static coll_status shadow_error(const struct coll_real *real, struct coll_user *u)

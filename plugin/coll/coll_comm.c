@@ -189,6 +189,7 @@ static void make(struct coll_comm *c, const struct place_note *note)
         struct coll_shadow *shadow = &c->shadow[slot_number(c, s)];
 
         *shadow = (struct coll_shadow){.rank = (int)note->make.rank};
+        s->drop = c->ended; /* a promise that is kept, and no more */
         memcpy(shadow->id, note->make.id, sizeof(shadow->id));
         changed(c);
     }
@@ -213,8 +214,9 @@ bool coll_comm_take(struct coll_comm *c, const struct place_note *note, struct p
         make(c, note);
         break;
     case PLACE_NOTE_DROP:
-        place_held_drop(&c->held, note->comm);
-        changed(c);
+        if (place_held_drop(&c->held, note->comm)) { /* a repeated one is no news for the hub */
+            changed(c);
+        }
         break;
     case PLACE_NOTE_MSG:
         *reply = (struct place_note){
@@ -319,6 +321,7 @@ enum coll_work coll_comm_work(struct coll_comm *c, int *slot)
 void coll_comm_done(struct coll_comm *c, int slot, void *comm)
 {
     struct place_held_slot *s = &c->held.slot[slot];
+    void (*kick)(void) = c->kick; /* @c may be freed once the lock is */
 
     pthread_mutex_lock(&c->lock);
     c->shadow[slot].taken = false;
@@ -331,5 +334,5 @@ void coll_comm_done(struct coll_comm *c, int slot, void *comm)
     }
     changed(c);
     pthread_mutex_unlock(&c->lock);
-    c->kick();
+    kick();
 }

@@ -57,9 +57,10 @@ struct place_held_slot *place_held_make(struct place_held *h, uint32_t comm)
     return s != NULL && place_held_move(s, PLACE_HELD_MAKING) ? s : NULL;
 }
 
-void place_held_drop(struct place_held *h, uint32_t comm)
+bool place_held_drop(struct place_held *h, uint32_t comm)
 {
     struct place_held_slot *s = place_held_find(h, comm);
+    bool is_new = s != NULL && !s->drop;
 
     if (s == NULL) {
         h->latest = comm > h->latest ? comm : h->latest; /* the question may come yet */
@@ -68,6 +69,7 @@ void place_held_drop(struct place_held *h, uint32_t comm)
     } else {
         s->drop = true;
     }
+    return is_new;
 }
 
 void place_held_drop_all(struct place_held *h)

@@ -36,7 +36,7 @@ struct place_held_slot *place_held_make(struct place_held *h, uint32_t comm);
 
 /* The hub wants @comm freed; the user ends the communicator, and all of them are to be, and no
  * other is promised. What was promised is kept until the hub says that it is not needed. */
-void place_held_drop(struct place_held *h, uint32_t comm);
+bool place_held_drop(struct place_held *h, uint32_t comm); /* false: that was known */
 void place_held_drop_all(struct place_held *h);
 
 /* One that can be freed now: nobody wants it, no operation uses it or can come to (@m), and it is

@@ -144,12 +144,16 @@ START_TEST(a_shadow_comes_and_goes)
 {
     void *comms[PLACE_HELD];
     int held[PLACE_HELD], slot = -1;
+    struct place_note n;
 
     begins_on(&user);
     to_switched(1);
     ck_assert_int_eq(coll_comm_hold(&c, comms, held), 1);
     ck_assert_ptr_eq(comms[0], &shadow);
     takes_comm(PLACE_NOTE_DROP, 1); /* it is in use */
+    hears();
+    takes_comm(PLACE_NOTE_DROP, 1);
+    ck_assert(!coll_comm_facts(&c, &n)); /* no news */
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE);
     ck_assert(msg(PLACE_PREPARE, 3000, 0, facts().begun));
     ck_assert(msg(PLACE_COMMIT, 3000, 0, facts().begun));
@@ -347,8 +351,7 @@ START_TEST(it_keeps_its_promise)
     takes((struct place_note){.kind = PLACE_NOTE_MAKE, .make = {.comm = 1}});
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_MAKE);
     coll_comm_done(&c, slot, &shadow);
-    takes_comm(PLACE_NOTE_DROP, 1);
-    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_FREE);
+    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_FREE); /* whoever leads, or nobody */
     coll_comm_done(&c, slot, NULL);
     takes_comm(PLACE_NOTE_ASK, 2);
     is_held(0, PLACE_HELD_NOT);

@@ -15,7 +15,8 @@ START_TEST(shadows_of_a_rank)
     ck_assert(place_held_find(&h, 3) == s && place_held_find(&h, 0) == NULL);
     ck_assert(place_held_make(&h, 2) == NULL && place_held_make(&h, 3) == s);
     ck_assert(place_held_make(&h, 3) == NULL);
-    place_held_drop(&h, 3);
+    ck_assert(place_held_drop(&h, 3));
+    ck_assert(!place_held_drop(&h, 3));         /* that was known */
     ck_assert(place_held_free(&h, &m) == NULL); /* it is being made */
     ck_assert(!place_held_move(s, PLACE_HELD_NOT));
     ck_assert(place_held_move(s, PLACE_HELD_FAILED));

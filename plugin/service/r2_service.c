@@ -1,7 +1,6 @@
 #include "core/r2_inst.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +19,7 @@
 #include "base/r2_fnv.h"
 #include "base/r2_log.h"
 #include "base/r2_pages.h"
+#include "base/r2_thread.h"
 #include "bounce/r2_reach.h"
 #include "bounce/r2_relay.h"
 #include "core/r2_registry.h"
@@ -187,7 +187,6 @@ static void *service_main(void *arg)
 
 static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 {
-    sigset_t all, old;
     int rc;
 
     inst->service.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -195,10 +194,7 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
         snprintf(why, why_len, "eventfd: %s", strerror(errno));
         return -1;
     }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&inst->service.thread, NULL, service_main, inst);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    rc = r2_thread_start(&inst->service.thread, service_main, inst);
     if (rc != 0) {
         snprintf(why, why_len, "service thread: %s", strerror(rc));
         return -1;

@@ -19,6 +19,7 @@
 #include "base/r2_fsize.h"
 #include "base/r2_log.h"
 #include "base/r2_rundir.h"
+#include "base/r2_thread.h"
 #include "base/r2_time.h"
 
 #ifndef SYS_close_range
@@ -332,8 +333,6 @@ static struct run *run_make(const struct r2_hook_run *what)
 
 int r2_hook_start(const struct r2_hook_run *what)
 {
-    pthread_attr_t attr;
-    sigset_t all, old;
     pthread_t thread;
     struct run *r;
     int rc;
@@ -345,15 +344,11 @@ int r2_hook_start(const struct r2_hook_run *what)
     if (r == NULL) {
         return ENOMEM;
     }
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&thread, &attr, run_main, r);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
+    rc = r2_thread_start(&thread, run_main, r);
     if (rc != 0) {
         free(r);
+        return rc;
     }
-    return rc;
+    pthread_detach(thread);
+    return 0;
 }

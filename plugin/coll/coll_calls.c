@@ -4,11 +4,8 @@
  * handed on as it is. Threads and blocking as nccl.h says of each; an all_reduce may block, too,
  * while the ranks agree (coll_comm.h).
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/r2_log.h"
-#include "coll_ctl.h"
+#include "coll_op.h"
 
 /* NCCL's header has these; ours are declared here alone, for whom nobody calls within. */
 #define CALL(name, ...)                                                                            \
@@ -25,26 +22,6 @@ static coll_status not_there(const char *call)
     r2_log_flush();
     return COLL_INVALID_USAGE;
 }
-
-struct pending {
-    struct coll_user *u;
-    int slot;
-    void *comm, *stream;
-    const void *send;
-    void *recv;
-    size_t count;
-    int type, op;
-};
-
-/*
- * Groups. An operation on a shadow in a group of the user's is called when that has ended, in a
- * group of its own: two communicators in one group run in an order that NCCL does not promise to be
- * the same on all ranks, and here it is (the user's first).
- */
-static _Thread_local struct {
-    int depth, n, room;
-    struct pending *op;
-} group;
 
 /* --- communicators come and go --- */
 
@@ -93,7 +70,7 @@ static void enter(void *comm, const struct coll_id *id, int ranks, int rank,
         own.min_ctas = config->min_ctas;
         own.max_ctas = config->max_ctas;
     }
-    own.blocking = group.depth == 0 && own.blocking != 0; /* INT32_MIN: not set, which is 1 */
+    own.blocking = !coll_group_is_open() && own.blocking != 0; /* INT32_MIN: not set, which is 1 */
     coll_ctl_enter(comm, id, ranks, rank, &own, context_get());
 }
 
@@ -130,7 +107,7 @@ CALL(ncclCommInitRankConfig, void **comm, int ranks, struct coll_id id, int rank
 
 static void leave(void *comm, bool abort)
 {
-    struct coll_user *u = coll_ctl_get(comm);
+    struct coll_user *u = coll_ctl_get(comm, abort);
 
     if (u != NULL) {
         coll_ctl_leave(u, abort);
@@ -177,6 +154,23 @@ CALL(ncclCommRevoke, void *comm, int flags)
     return rc;
 }
 
+/* What is under way on a shadow is aborted with the rest. */
+CALL(ncclCommShrink, void *comm, int *without, int n, void **newcomm, struct coll_config *config,
+     int flags)
+{
+    const struct coll_real *real = coll_real_get();
+    coll_status rc;
+
+    if (real == NULL || real->shrink == NULL) {
+        return not_there("ncclCommShrink");
+    }
+    rc = real->shrink(comm, without, n, newcomm, config, flags);
+    if ((rc == COLL_SUCCESS || rc == COLL_IN_PROGRESS) && (flags & COLL_SHRINK_ABORT) != 0) {
+        leave(comm, true);
+    }
+    return rc;
+}
+
 static coll_status shadow_error(const struct coll_real *real, struct coll_user *u)
 {
     coll_status error = COLL_SUCCESS;
@@ -187,7 +181,7 @@ static coll_status shadow_error(const struct coll_real *real, struct coll_user *
         if (error == COLL_SUCCESS) {
             real->async_error(shadow[i], &error);
         }
-        coll_comm_return(&u->comm, slot[i], false);
+        coll_comm_return(&u->comm, slot[i]);
     }
     return error;
 }
@@ -203,7 +197,7 @@ CALL(ncclCommGetAsyncError, void *comm, coll_status *error)
         return COLL_SYSTEM_ERROR;
     }
     rc = real->async_error(comm, error);
-    u = rc == COLL_SUCCESS && *error == COLL_SUCCESS ? coll_ctl_get(comm) : NULL;
+    u = rc == COLL_SUCCESS && *error == COLL_SUCCESS ? coll_ctl_get(comm, false) : NULL;
     if (u != NULL) {
         *error = shadow_error(real, u);
         coll_ctl_put(u);
@@ -213,109 +207,40 @@ CALL(ncclCommGetAsyncError, void *comm, coll_status *error)
 
 /* --- operations --- */
 
-/*
- * NCCL runs the operations of one communicator one after the other, on whatever streams they are.
- * Those of two it does not: the second one waits here for the first where they are on different
- * streams.
- */
-static void order(struct coll_user *u, void *comm, void *stream)
-{
-    const struct coll_cuda *cuda = coll_cuda_get();
-    void *event;
-
-    if (u->has_switched && u->last_comm != comm && u->last_stream != stream && cuda != NULL &&
-        cuda->event_create(&event, COLL_CUDA_EVENT_NO_TIMING) == 0) {
-        if (cuda->event_record(event, u->last_stream) != 0 ||
-            cuda->stream_wait_event(stream, event, 0) != 0) {
-            R2_WARN("placement: two operations of a communicator could not be ordered");
-        }
-        cuda->event_destroy(event);
-    }
-    u->last_comm = comm;
-    u->last_stream = stream;
-}
-
-/* An operation that stays on the user's communicator. */
-static void stays(void *comm, void *stream)
-{
-    struct coll_user *u = coll_ctl_get(comm);
-
-    if (u != NULL) {
-        order(u, comm, stream);
-        coll_ctl_put(u);
-    }
-}
-
-static bool defer(const struct pending *op)
-{
-    if (group.n == group.room) {
-        int room = group.room != 0 ? 2 * group.room : 16;
-        struct pending *more = realloc(group.op, (size_t)room * sizeof(*more));
-
-        if (more == NULL) {
-            return false;
-        }
-        group.op = more;
-        group.room = room;
-    }
-    group.op[group.n++] = *op;
-    return true;
-}
-
-static coll_status issue(const struct coll_real *real, const struct pending *op)
-{
-    order(op->u, op->comm, op->stream);
-    return real->all_reduce(op->send, op->recv, op->count, op->type, op->op, op->comm, op->stream);
-}
-
-static bool is_of_arguments(coll_status rc)
-{
-    return rc == COLL_INVALID_ARGUMENT || rc == COLL_INVALID_USAGE;
-}
-
 CALL(ncclGroupStart, void)
 {
     const struct coll_real *real = coll_real_get();
 
-    if (real == NULL) {
-        return COLL_SYSTEM_ERROR;
-    }
-    group.depth++;
-    return real->group_start();
-}
-
-static coll_status deferred_run(const struct coll_real *real)
-{
-    coll_status rc = real->group_start(), end;
-
-    for (int i = 0; i < group.n && rc == COLL_SUCCESS; i++) {
-        rc = issue(real, &group.op[i]);
-    }
-    end = real->group_end();
-    return rc != COLL_SUCCESS ? rc : end;
+    return real != NULL ? coll_group_start(real) : COLL_SYSTEM_ERROR;
 }
 
 CALL(ncclGroupEnd, void)
 {
     const struct coll_real *real = coll_real_get();
-    coll_status rc;
 
-    if (real == NULL) {
-        return COLL_SYSTEM_ERROR;
+    return real != NULL ? coll_group_end(real) : COLL_SYSTEM_ERROR;
+}
+
+CALL(ncclGroupSimulateEnd, struct coll_sim *sim)
+{
+    const struct coll_real *real = coll_real_get();
+
+    if (real == NULL || real->group_simulate_end == NULL) {
+        return not_there("ncclGroupSimulateEnd");
     }
-    group.depth -= group.depth > 0;
-    rc = real->group_end();
-    if (group.depth == 0 && group.n > 0) {
-        if (rc == COLL_SUCCESS) {
-            rc = deferred_run(real);
-        }
-        for (int i = group.n - 1; i >= 0; i--) {
-            coll_comm_return(&group.op[i].u->comm, group.op[i].slot, is_of_arguments(rc));
-            coll_ctl_put(group.op[i].u);
-        }
-        group.n = 0;
+    return coll_group_simulate_end(real, sim);
+}
+
+/* NULL: nothing of @comm ever goes elsewhere. */
+static struct coll_user *user_get(void *comm)
+{
+    struct coll_user *u = coll_ctl_get(comm, false);
+
+    if (u != NULL && u->comm.only_advises) {
+        coll_ctl_put(u);
+        return NULL;
     }
-    return rc;
+    return u;
 }
 
 /* All ranks say the same of an operation: its count, type and operator are the same on all. */
@@ -327,83 +252,38 @@ static bool may_switch(size_t count, int type, int op)
            count >= LEAST_BYTES / bytes[type];
 }
 
-static bool is_captured(void *stream)
-{
-    const struct coll_cuda *cuda = coll_cuda_get();
-    int status = COLL_CUDA_NOT_CAPTURING;
-
-    return cuda != NULL && cuda->stream_is_capturing(stream, &status) == 0 &&
-           status != COLL_CUDA_NOT_CAPTURING;
-}
-
-/* True: it is called when the user's group ends, and *@rc is what that is told now. */
-static bool is_deferred(struct pending *op, coll_status *rc)
-{
-    *rc = COLL_SUCCESS;
-    if (op->slot < 0) {
-        return false;
-    }
-    op->u->has_switched = true;
-    if (group.depth == 0) {
-        return false;
-    }
-    if (!defer(op)) {
-        *rc = COLL_SYSTEM_ERROR;
-        return false;
-    }
-    return true;
-}
-
-/* Takes the reference to op->u over. */
-static coll_status reduce_somewhere(const struct coll_real *real, struct pending *op)
-{
-    coll_status rc;
-
-    if (is_captured(op->stream)) {
-        coll_comm_never(&op->u->comm);
-    }
-    if (!coll_comm_begin(&op->u->comm, &op->comm, &op->slot)) {
-        R2_WARN("placement: an operation cannot begin: the process that leads the agreement is "
-                "lost, or the communicator is ended");
-        r2_log_flush();
-        coll_ctl_put(op->u);
-        return COLL_REMOTE_ERROR;
-    }
-    if (is_deferred(op, &rc)) {
-        return COLL_SUCCESS;
-    }
-    if (rc == COLL_SUCCESS) {
-        rc = issue(real, op);
-    }
-    coll_comm_return(&op->u->comm, op->slot, is_of_arguments(rc));
-    coll_ctl_put(op->u);
+/* What stays on the user's communicator. */
+#define STAYS_BODY(field, arguments)                                                               \
+    struct coll_user *u = user_get(comm);                                                          \
+    coll_status rc;                                                                                \
+                                                                                                   \
+    if (!coll_op_before(u, stream)) {                                                              \
+        return COLL_SYSTEM_ERROR;                                                                  \
+    }                                                                                              \
+    rc = real->field arguments;                                                                    \
+    coll_op_after(u, stream, rc);                                                                  \
     return rc;
-}
+
+static coll_status small_reduce(const struct coll_real *real, const struct coll_reduce *w,
+                                void *comm, void *stream){
+    STAYS_BODY(all_reduce, (w->send, w->recv, w->count, w->type, w->op, comm, stream))}
 
 CALL(ncclAllReduce, const void *send, void *recv, size_t count, int type, int op, void *comm,
      void *stream)
 {
     const struct coll_real *real = coll_real_get();
-    struct pending p = {.u =
-                            real != NULL && may_switch(count, type, op) ? coll_ctl_get(comm) : NULL,
-                        .stream = stream,
-                        .send = send,
-                        .recv = recv,
-                        .count = count,
-                        .type = type,
-                        .op = op};
+    const struct coll_reduce what = {send, recv, count, type, op};
+    struct coll_user *u;
 
     if (real == NULL) {
         return COLL_SYSTEM_ERROR;
     }
-    if (p.u != NULL) {
-        return reduce_somewhere(real, &p);
-    }
-    stays(comm, stream);
-    return real->all_reduce(send, recv, count, type, op, comm, stream);
+    u = may_switch(count, type, op) ? user_get(comm) : NULL;
+    return u != NULL ? coll_op_reduce(real, u, &what, stream)
+                     : small_reduce(real, &what, comm, stream);
 }
 
-/* What stays on the user's communicator: its parameters, and how they are handed on. */
+/* The others: their parameters, and how they are handed on. */
 #define STAYS(name, field, parameters, arguments)                                                  \
     coll_status name parameters;                                                                   \
     __attribute__((visibility("default"))) coll_status name parameters                             \
@@ -413,8 +293,7 @@ CALL(ncclAllReduce, const void *send, void *recv, size_t count, int type, int op
         if (real == NULL || real->field == NULL) {                                                 \
             return not_there(#name);                                                               \
         }                                                                                          \
-        stays(comm, stream);                                                                       \
-        return real->field arguments;                                                              \
+        STAYS_BODY(field, arguments)                                                               \
     }
 
 STAYS(ncclBroadcast, broadcast,

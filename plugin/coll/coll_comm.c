@@ -60,6 +60,7 @@ static void *comm_of(struct coll_comm *c, uint32_t use, int *slot)
     }
     *slot = slot_number(c, s);
     s->busy++;
+    s->used = true;
     return c->shadow[*slot].comm;
 }
 
@@ -77,14 +78,11 @@ bool coll_comm_begin(struct coll_comm *c, void **comm, int *slot)
     return *comm != NULL;
 }
 
-void coll_comm_return(struct coll_comm *c, int slot, bool refused)
+void coll_comm_return(struct coll_comm *c, int slot)
 {
     bool kick = false;
 
     pthread_mutex_lock(&c->lock);
-    if (refused) {
-        place_member_refused(&c->member);
-    }
     if (slot >= 0) {
         struct place_held_slot *s = &c->held.slot[slot];
 
@@ -95,6 +93,41 @@ void coll_comm_return(struct coll_comm *c, int slot, bool refused)
     if (kick) {
         c->kick();
     }
+}
+
+bool coll_comm_take_back(struct coll_comm *c, unsigned n)
+{
+    bool done;
+
+    pthread_mutex_lock(&c->lock);
+    done = place_member_take_back(&c->member, n);
+    if (!done) {
+        c->facts.can = PLACE_CAN_NOT;
+        changed(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    c->kick();
+    return done;
+}
+
+bool coll_comm_is_prepared(struct coll_comm *c)
+{
+    bool is;
+
+    pthread_mutex_lock(&c->lock);
+    is = c->member.state == PLACE_PREPARED;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
+bool coll_comm_is_aborted(struct coll_comm *c)
+{
+    bool is;
+
+    pthread_mutex_lock(&c->lock);
+    is = c->aborted;
+    pthread_mutex_unlock(&c->lock);
+    return is;
 }
 
 void coll_comm_never(struct coll_comm *c)
@@ -115,7 +148,8 @@ int coll_comm_hold(struct coll_comm *c, void *comm[PLACE_HELD], int slot[PLACE_H
 
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < PLACE_HELD; i++) {
-        if (c->held.slot[i].state == PLACE_HELD_READY && !c->shadow[i].taken) {
+        if (c->held.slot[i].state == PLACE_HELD_READY && c->held.slot[i].used &&
+            !c->held.slot[i].taken) {
             c->held.slot[i].busy++;
             comm[n] = c->shadow[i].comm;
             slot[n++] = i;
@@ -144,7 +178,6 @@ bool coll_comm_end(struct coll_comm *c, bool abort, uint64_t limit_ns)
     bool over;
 
     pthread_mutex_lock(&c->lock);
-    c->ended = true;
     c->aborted = c->aborted || abort;
     place_member_end(&c->member);
     place_held_drop_all(&c->held);
@@ -189,7 +222,6 @@ static void make(struct coll_comm *c, const struct place_note *note)
         struct coll_shadow *shadow = &c->shadow[slot_number(c, s)];
 
         *shadow = (struct coll_shadow){.rank = (int)note->make.rank};
-        s->drop = c->ended; /* a promise that is kept, and no more */
         memcpy(shadow->id, note->make.id, sizeof(shadow->id));
         changed(c);
     }
@@ -287,7 +319,7 @@ static struct place_held_slot *to_free(struct coll_comm *c)
     struct place_held_slot *s = place_held_free(&c->held, &c->member);
 
     for (int i = 0; s == NULL && c->aborted && i < PLACE_HELD; i++) {
-        if (c->held.slot[i].state == PLACE_HELD_READY && !c->shadow[i].taken) {
+        if (c->held.slot[i].state == PLACE_HELD_READY && !c->held.slot[i].taken) {
             s = &c->held.slot[i];
         }
     }
@@ -296,23 +328,22 @@ static struct place_held_slot *to_free(struct coll_comm *c)
 
 enum coll_work coll_comm_work(struct coll_comm *c, int *slot)
 {
-    enum coll_work work = COLL_WORK_NONE;
-    struct place_held_slot *s;
+    enum coll_work work = COLL_WORK_MAKE;
+    struct place_held_slot *s = NULL;
 
     pthread_mutex_lock(&c->lock);
-    for (int i = 0; i < PLACE_HELD && work == COLL_WORK_NONE; i++) {
-        if (c->held.slot[i].state == PLACE_HELD_MAKING && !c->shadow[i].taken) {
-            work = COLL_WORK_MAKE;
-            *slot = i;
+    for (int i = 0; s == NULL && i < PLACE_HELD; i++) {
+        if (c->held.slot[i].state == PLACE_HELD_MAKING && !c->held.slot[i].taken) {
+            s = &c->held.slot[i];
         }
     }
-    s = work == COLL_WORK_NONE ? to_free(c) : NULL;
-    if (s != NULL && !c->shadow[slot_number(c, s)].taken) {
-        work = c->aborted ? COLL_WORK_ABORT : COLL_WORK_FREE;
-        *slot = slot_number(c, s);
+    if (s == NULL) {
+        s = to_free(c);
+        work = s != NULL ? COLL_WORK_FREE : COLL_WORK_NONE;
     }
-    if (work != COLL_WORK_NONE) {
-        c->shadow[*slot].taken = true;
+    if (s != NULL) {
+        s->taken = true;
+        *slot = slot_number(c, s);
     }
     pthread_mutex_unlock(&c->lock);
     return work;
@@ -324,7 +355,7 @@ void coll_comm_done(struct coll_comm *c, int slot, void *comm)
     void (*kick)(void) = c->kick; /* @c may be freed once the lock is */
 
     pthread_mutex_lock(&c->lock);
-    c->shadow[slot].taken = false;
+    s->taken = false;
     if (s->state == PLACE_HELD_MAKING) {
         c->shadow[slot].comm = comm;
         place_held_move(s, comm != NULL ? PLACE_HELD_READY : PLACE_HELD_FAILED);

@@ -18,7 +18,6 @@ struct coll_shadow {
     void *comm; /* ncclComm_t; set in PLACE_HELD_READY */
     int rank;
     uint8_t id[PLACE_ID_BYTES];
-    bool taken; /* a thread makes or frees it */
 };
 
 struct coll_comm {
@@ -34,7 +33,7 @@ struct coll_comm {
     struct coll_shadow shadow[PLACE_HELD]; /* by slot of held */
     struct place_facts facts;
     uint32_t heard; /* seq of the facts that the hub has confirmed */
-    bool hub_lost, ended, aborted;
+    bool hub_lost, aborted;
 };
 
 /* @c is the caller's, zero; NICs are not known. */
@@ -51,13 +50,16 @@ void coll_comm_close(struct coll_comm *c);
  * it knew what the other ranks use, or the communicator has been ended.
  */
 bool coll_comm_begin(struct coll_comm *c, void **comm, int *slot);
-/* NCCL's call for it has returned; @refused: with an error that is of its arguments. */
-void coll_comm_return(struct coll_comm *c, int slot, bool refused);
+/* NCCL's call for it has returned. */
+void coll_comm_return(struct coll_comm *c, int slot);
+/* The last @n operations have not happened (place_member_take_back()). False: that cannot be made
+ * good, and no operation begins any more. */
+bool coll_comm_take_back(struct coll_comm *c, unsigned n);
 
 /* An operation is captured into a graph: no more switches from now on. */
 void coll_comm_never(struct coll_comm *c);
 
-/* Shadows that have been made, up to PLACE_HELD, which are not freed until coll_comm_return() has
+/* Shadows that have been used, up to PLACE_HELD, which are not freed until coll_comm_return() has
  * been called for each slot. How many. */
 int coll_comm_hold(struct coll_comm *c, void *comm[PLACE_HELD], int slot[PLACE_HELD]);
 
@@ -78,9 +80,14 @@ void coll_comm_nics(struct coll_comm *c, unsigned nics, unsigned usable, unsigne
 /* The hub's process is gone. */
 void coll_comm_lost(struct coll_comm *c);
 
-enum coll_work { COLL_WORK_NONE, COLL_WORK_MAKE, COLL_WORK_FREE, COLL_WORK_ABORT };
-/* What a thread is to do with *@slot, once each: make a communicator by shadow[] of it; free, or
- * abort, shadow[].comm. */
+/* An operation may be waiting for a decision. Any thread. */
+bool coll_comm_is_prepared(struct coll_comm *c);
+/* The user has aborted it. Any thread. */
+bool coll_comm_is_aborted(struct coll_comm *c);
+
+enum coll_work { COLL_WORK_NONE, COLL_WORK_MAKE, COLL_WORK_FREE };
+/* What a thread is to do with *@slot, once each: make a communicator by shadow[] of it; free
+ * shadow[].comm, or abort it. */
 enum coll_work coll_comm_work(struct coll_comm *c, int *slot);
 /* ... and has done. @comm: what was made; NULL: that has failed, or it is freed. Any thread. */
 void coll_comm_done(struct coll_comm *c, int slot, void *comm);

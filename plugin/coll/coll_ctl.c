@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 
 #include "base/r2_config.h"
 #include "base/r2_log.h"
+#include "base/r2_thread.h"
 #include "base/r2_time.h"
 #include "coll_host.h"
 #include "coll_hub.h"
@@ -26,7 +26,10 @@
 #define PAUSE_NS  (10 * R2_NS_PER_S)
 #define REPEAT_NS R2_MS(50)
 #define FACTS_NS  R2_MS(200) /* facts that are not confirmed are sent again */
-#define LEAVE_NS  (10 * R2_NS_PER_S)
+#define LEAVE_NS  (30 * R2_NS_PER_S)
+/* An operation waits for a decision of a hub that cannot be reached: well beyond WAIT_NS, and what
+ * an out-of-band channel takes to come back. */
+#define LOST_NS (30 * R2_NS_PER_S)
 
 static struct {
     enum coll_policy policy; /* const once started */
@@ -38,8 +41,8 @@ static struct {
     int epoll, wake;
     pthread_mutex_t lock; /* of the list: any thread adds entries, the control thread frees them */
     struct coll_user *first;
-    _Atomic uint32_t nics, usable, used,
-        mbps; /* each by itself: facts of a moment, soon the next */
+    /* Each by itself: facts of a moment, soon the next. */
+    _Atomic uint32_t nics, usable, used, mbps;
 } ctl = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void kick(void)
@@ -124,9 +127,42 @@ static void on_down(void *arg, struct r2_oob_peer *peer, int refused)
 
 /* --- control thread: what is due --- */
 
-static uint64_t user_turn(struct coll_user *u, uint64_t now)
+/* Nobody knows when its host comes back, and the application's thread waits in its operation. */
+static uint64_t wait_check(struct coll_user *u, uint64_t now)
+{
+    if (u->hub == NULL || !coll_comm_is_prepared(&u->comm) || ctl.oob->ops->peer_is_up(u->hub)) {
+        u->prepared = 0;
+        return UINT64_MAX;
+    }
+    u->prepared = u->prepared != 0 ? u->prepared : now;
+    if (now - u->prepared >= LOST_NS) {
+        R2_WARN("placement: %s cannot be reached, and an operation waits for its decision",
+                ctl.oob->ops->peer_str(u->hub));
+        coll_comm_lost(&u->comm);
+        return UINT64_MAX;
+    }
+    return u->prepared + LOST_NS;
+}
+
+static uint64_t facts_send(struct coll_user *u, uint64_t now)
 {
     struct place_note note;
+
+    if (!coll_comm_facts(&u->comm, &note)) {
+        return UINT64_MAX;
+    }
+    if (note.facts.seq != u->sent_seq || now >= u->next_facts) {
+        u->sent_seq = note.facts.seq;
+        u->next_facts = now + FACTS_NS;
+        if (u->hub != NULL) {
+            send_note(u->hub, &note);
+        }
+    }
+    return u->next_facts;
+}
+
+static uint64_t user_turn(struct coll_user *u, uint64_t now)
+{
     enum coll_work work;
     int slot;
 
@@ -140,17 +176,7 @@ static uint64_t user_turn(struct coll_user *u, uint64_t now)
     while ((work = coll_comm_work(&u->comm, &slot)) != COLL_WORK_NONE) {
         coll_make_begin(u, slot, work);
     }
-    if (!coll_comm_facts(&u->comm, &note)) {
-        return UINT64_MAX;
-    }
-    if (note.facts.seq != u->sent_seq || now >= u->next_facts) {
-        u->sent_seq = note.facts.seq;
-        u->next_facts = now + FACTS_NS;
-        if (u->hub != NULL) {
-            send_note(u->hub, &note);
-        }
-    }
-    return u->next_facts;
+    return r2_earlier(facts_send(u, now), wait_check(u, now));
 }
 
 /* Entries that have been left; none of them has a thread. */
@@ -257,9 +283,9 @@ static bool algo_allows(const char *algo)
 static bool endpoint_open(const struct r2_config *config)
 {
     const struct r2_oob_events events = {NULL, on_message, on_up, on_down};
-    struct r2_oob_tcp_config tcp = {
-        .ifname = config->oob_ifname[0] != '\0' ? config->oob_ifname : getenv("NCCL_SOCKET_IFNAME"),
-        .family = getenv("NCCL_SOCKET_FAMILY")};
+    struct r2_oob_tcp_config tcp = {.ifname = config->oob_ifname[0] != '\0' ? config->oob_ifname
+                                                                            : config->socket_ifname,
+                                    .family = config->socket_family};
     struct coll_hub_conf hub = {.job = {.only_advises = ctl.policy == COLL_ADVISE,
                                         .no_ring = !algo_allows("ring"),
                                         .settle_ns = SETTLE_NS,
@@ -287,13 +313,8 @@ static bool endpoint_open(const struct r2_config *config)
 static bool thread_start(void)
 {
     pthread_t thread;
-    sigset_t all, before;
-    int rc;
+    int rc = r2_thread_start(&thread, run, NULL);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    rc = pthread_create(&thread, NULL, run, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
         R2_WARN("placement: off: no thread: %s", strerror(rc));
         return false;
@@ -303,7 +324,25 @@ static bool thread_start(void)
     return true;
 }
 
-static bool started;
+static bool started; /* const once coll_ctl_start() has returned; in a child of fork() false */
+
+static void fork_before(void)
+{
+    pthread_mutex_lock(&ctl.lock);
+}
+
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&ctl.lock);
+}
+
+/* It has no control thread, and NCCL's communicators of its parent are not its own. */
+static void fork_child(void)
+{
+    pthread_mutex_init(&ctl.lock, NULL);
+    ctl.first = NULL;
+    started = false;
+}
 
 static void start(void)
 {
@@ -313,10 +352,10 @@ static void start(void)
     r2_log_sink_set(to_stderr);
     r2_config_load(&config, &sources);
     ctl.policy = (enum coll_policy)config.place;
-    ctl.host = coll_host_key();
+    ctl.host = coll_host_key(config.hostid);
     ctl.has_tree = algo_allows("tree");
     started = ctl.policy != COLL_OFF && coll_real_get() != NULL && endpoint_open(&config) &&
-              thread_start();
+              thread_start() && pthread_atfork(fork_before, fork_parent, fork_child) == 0;
     r2_log_flush();
 }
 
@@ -326,9 +365,12 @@ static void start(void)
  */
 __attribute__((constructor)) static void tuner_name(void)
 {
-    const char *net = getenv("NCCL_NET_PLUGIN");
+    const char *net = getenv("NCCL_NET_PLUGIN"), *place = getenv("NCCL_R2_PLACE");
     char file[4096];
 
+    if (place != NULL && strcasecmp(place, "off") == 0) {
+        return;
+    }
     if (net != NULL && net[0] != '\0' && strcasecmp(net, "none") != 0) {
         snprintf(file, sizeof(file), strchr(net, '/') != NULL ? "%s" : "libnccl-net-%s.so", net);
         setenv("NCCL_TUNER_PLUGIN", file, 0);
@@ -352,6 +394,25 @@ bool coll_ctl_meet(struct place_meet *meet)
     return meet->key != 0;
 }
 
+static bool marks_make(struct coll_user *u)
+{
+    for (int i = 0; i <= PLACE_HELD; i++) {
+        if (coll_cuda_get()->event_create(&u->mark[i].event, COLL_CUDA_EVENT_NO_TIMING) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void marks_free(struct coll_user *u)
+{
+    for (int i = 0; i <= PLACE_HELD; i++) {
+        if (u->mark[i].event != NULL) {
+            coll_cuda_get()->event_destroy(u->mark[i].event);
+        }
+    }
+}
+
 struct coll_user *coll_ctl_enter(void *user, const struct coll_id *id, int ranks, int rank,
                                  const struct coll_config *config, void *context)
 {
@@ -368,8 +429,8 @@ struct coll_user *coll_ctl_enter(void *user, const struct coll_id *id, int ranks
     coll_comm_init(&u->comm, user, &meet, rank, ranks, ctl.host, kick);
     u->context = context;
     u->config = *config;
-    u->comm.only_advises =
-        ctl.policy != COLL_ON || coll_cuda_get() == NULL || config->blocking == 0 || !ctl.has_tree;
+    u->comm.only_advises = ctl.policy != COLL_ON || config->blocking == 0 || !ctl.has_tree ||
+                           coll_cuda_get() == NULL || !marks_make(u);
     pthread_mutex_lock(&ctl.lock);
     u->next = ctl.first;
     ctl.first = u;
@@ -378,13 +439,13 @@ struct coll_user *coll_ctl_enter(void *user, const struct coll_id *id, int ranks
     return u;
 }
 
-struct coll_user *coll_ctl_get(void *user)
+struct coll_user *coll_ctl_get(void *user, bool ended)
 {
     struct coll_user *u;
 
     pthread_mutex_lock(&ctl.lock);
     u = ctl.first;
-    while (u != NULL && (u->comm.user != user || u->left || u->kept)) {
+    while (u != NULL && (u->comm.user != user || u->left || (u->kept && !ended))) {
         u = u->next;
     }
     if (u != NULL) {
@@ -408,15 +469,19 @@ void coll_ctl_put(struct coll_user *u)
 
 void coll_ctl_leave(struct coll_user *u, bool abort)
 {
-    bool over = coll_comm_end(&u->comm, abort, LEAVE_NS);
+    bool over = coll_comm_end(&u->comm, abort, LEAVE_NS), alone;
 
     if (!over) {
         R2_WARN("placement: a communicator of another order could not be freed in time");
     }
     pthread_mutex_lock(&ctl.lock);
     u->left = over;
-    u->kept = !over; /* for good: a thread may be in it yet */
+    u->kept = !over; /* an abort may come, and free it */
+    alone = u->refs == 1;
     pthread_mutex_unlock(&ctl.lock);
+    if (over && alone) { /* here, where CUDA's context is current; else they are leaked */
+        marks_free(u);
+    }
     kick();
 }
 

@@ -14,23 +14,31 @@
 
 enum coll_policy { COLL_OFF, COLL_ADVISE, COLL_ON }; /* NCCL_R2_PLACE */
 
+/* The latest operation of one NCCL communicator, as an event. */
+struct coll_mark {
+    void *event;
+    bool is_recorded;
+};
+
 /* A communicator of the user's that is looked after. */
 struct coll_user {
     struct coll_user *next; /* of the process's list, with its lock */
     struct coll_comm comm;
     void *context; /* CUDA's */
     struct coll_config config;
-    /* Of the application's thread that calls for it: one at a time, as NCCL wants. */
-    bool has_switched;
-    void *last_comm, *last_stream; /* of the operation before */
+    /* Of the application's thread that calls for it: one at a time, as NCCL wants. [0]: the user's
+     * own; [1 + slot]: a shadow, whose thread reads it when no operation is for that any more. */
+    struct coll_mark mark[1 + PLACE_HELD];
+    int last; /* mark of the operation before */
     /* control thread */
     struct r2_oob_peer *hub;
     uint32_t sent_seq; /* of facts */
     uint64_t next_facts;
+    uint64_t prepared; /* since when operations may wait; 0: they do not */
     /* with the list's lock */
     int refs;
     bool left; /* the user's is gone: freed when there are no references */
-    bool kept; /* ... and it is not freed: a thread hangs in NCCL with it */
+    bool kept; /* ... and has shadows that are not freed yet */
 };
 
 /* Starts the thread at the first call. False: it is off by NCCL_R2_PLACE, or cannot be, which is
@@ -48,9 +56,10 @@ struct coll_user *coll_ctl_enter(void *user, const struct coll_id *id, int ranks
                                  const struct coll_config *config, void *context);
 /*
  * NULL: @user is none that is looked after. Else coll_ctl_put() follows, when the caller is through
- * with it: another thread may end it meanwhile.
+ * with it: another thread may end it meanwhile. @ended: one, too, whose end has not freed its
+ * shadows in time.
  */
-struct coll_user *coll_ctl_get(void *user);
+struct coll_user *coll_ctl_get(void *user, bool ended);
 void coll_ctl_put(struct coll_user *u);
 
 /* Before the user's communicator is freed, or aborted; may block, up to some seconds where a shadow

@@ -18,8 +18,7 @@ struct hub {
     struct place_job *job;
     struct r2_oob_peer **peer;   /* by rank; NULL: it has not spoken */
     enum place_job_state logged; /* what the log was told last */
-    const struct place_plan *plan;
-    enum place_plan_verdict verdict;
+    struct place_plan plan;
 };
 
 struct coll_hubs {
@@ -201,11 +200,11 @@ static void plan_log(struct hub *h)
 {
     const struct place_plan *p = place_job_plan(h->job);
 
-    if (p == NULL || (h->plan == p && h->verdict == p->verdict)) {
+    if (p == NULL || (h->plan.verdict == p->verdict && h->plan.hosts == p->hosts &&
+                      h->plan.degraded == p->degraded && h->plan.now_us == p->now_us)) {
         return;
     }
-    h->plan = p;
-    h->verdict = p->verdict;
+    h->plan = *p;
     if (p->verdict == PLACE_PLAN_OTHER) {
         R2_INFO("placement: %d of %d hosts are degraded; an all_reduce takes %.2f times as long "
                 "as in another order of hosts",

@@ -1,10 +1,13 @@
 #include "coll_make.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #include "base/r2_log.h"
+#include "base/r2_thread.h"
+#include "base/r2_time.h"
 #include "place/place_plan.h"
 
 struct task {
@@ -56,9 +59,7 @@ static void *shadow_make(const struct coll_user *u, const struct coll_shadow *s)
     void *comm = NULL;
     coll_status rc;
 
-    for (int i = 0; i < PLACE_ID_BYTES; i++) {
-        id.bytes[i] = s->id[i];
-    }
+    memcpy(id.bytes, s->id, sizeof(id.bytes));
     config.blocking = 1;
     was_asked = false;
     makes = true;
@@ -80,13 +81,33 @@ static void *shadow_make(const struct coll_user *u, const struct coll_shadow *s)
     return NULL;
 }
 
-static void shadow_free(void *comm, bool abort)
+/*
+ * Its last operation is through, or the user has aborted. NCCL's finalize would wait for the one,
+ * and cannot be reached by the other. No event tells of CUDA's: it is looked for.
+ */
+static void shadow_wait(struct coll_user *u, int slot)
+{
+    const struct coll_mark *mark = &u->mark[1 + slot];
+    const struct timespec nap = {.tv_nsec = (long)R2_MS(2)};
+
+    while (mark->is_recorded && !coll_comm_is_aborted(&u->comm) &&
+           coll_cuda_get()->event_query(mark->event) == COLL_CUDA_NOT_READY) {
+        nanosleep(&nap, NULL);
+    }
+}
+
+static void shadow_free(struct coll_user *u, int slot)
 {
     const struct coll_real *real = coll_real_get();
+    void *comm = u->comm.shadow[slot].comm;
 
-    if (comm != NULL && abort) {
+    if (comm == NULL) {
+        return; /* it could not be made */
+    }
+    shadow_wait(u, slot);
+    if (coll_comm_is_aborted(&u->comm)) {
         real->abort(comm);
-    } else if (comm != NULL) {
+    } else {
         real->finalize(comm);
         real->destroy(comm);
     }
@@ -95,15 +116,14 @@ static void shadow_free(void *comm, bool abort)
 static void *task_run(void *arg)
 {
     struct task t = *(struct task *)arg;
-    struct coll_shadow *s = &t.u->comm.shadow[t.slot];
     void *comm = NULL;
 
     free(arg);
     coll_cuda_get()->ctx_set_current(t.u->context);
     if (t.work == COLL_WORK_MAKE) {
-        comm = shadow_make(t.u, s);
+        comm = shadow_make(t.u, &t.u->comm.shadow[t.slot]);
     } else {
-        shadow_free(s->comm, t.work == COLL_WORK_ABORT);
+        shadow_free(t.u, t.slot);
     }
     coll_comm_done(&t.u->comm, t.slot, comm);
     return NULL;
@@ -115,16 +135,12 @@ void coll_make_begin(struct coll_user *u, int slot, enum coll_work work)
 {
     struct task *t = malloc(sizeof(*t));
     pthread_t thread;
-    sigset_t all, before;
     int rc = -1;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
     if (t != NULL) {
         *t = (struct task){u, slot, work};
-        rc = pthread_create(&thread, NULL, task_run, t);
+        rc = r2_thread_start(&thread, task_run, t);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc == 0) {
         pthread_detach(thread);
         return;

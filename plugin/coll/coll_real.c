@@ -28,6 +28,7 @@ static const struct r2_symbol real_rows[] = {
     ROW(coll_real, destroy, "ncclCommDestroy"),
     ROW(coll_real, abort, "ncclCommAbort"),
     OPTIONAL(coll_real, revoke, "ncclCommRevoke"),
+    OPTIONAL(coll_real, shrink, "ncclCommShrink"),
     ROW(coll_real, async_error, "ncclCommGetAsyncError"),
     ROW(coll_real, group_start, "ncclGroupStart"),
     ROW(coll_real, group_end, "ncclGroupEnd"),
@@ -54,21 +55,28 @@ static const struct r2_symbol cuda_rows[] = {
     ROW(coll_cuda, stream_wait_event, "cuStreamWaitEvent"),
     ROW(coll_cuda, event_create, "cuEventCreate"),
     ROW(coll_cuda, event_record, "cuEventRecord"),
+    ROW(coll_cuda, event_query, "cuEventQuery"),
     ROW(coll_cuda, event_destroy, "cuEventDestroy_v2"),
 };
+
+#define COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
+
+/* NULL, or what is missing. */
+static const char *calls_find(void *lib, const char *name, const struct r2_symbol *rows, size_t n,
+                              void *table)
+{
+    return lib != NULL ? r2_symbols_find(lib, rows, n, table) : name;
+}
 
 /* The next library that has NCCL's calls. A program that opens NCCL by itself, out of the loader's
  * sight, has it under its name. */
 static void real_find(void)
 {
-    void *lib = RTLD_NEXT;
+    void *lib = dlsym(RTLD_NEXT, "ncclCommInitRank") != NULL
+                    ? RTLD_NEXT
+                    : dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
 
-    if (dlsym(RTLD_NEXT, "ncclCommInitRank") == NULL) {
-        lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    }
-    real_missing = lib == NULL ? "libnccl.so.2"
-                               : r2_symbols_find(lib, real_rows,
-                                                 sizeof(real_rows) / sizeof(real_rows[0]), &real);
+    real_missing = calls_find(lib, "libnccl.so.2", real_rows, COUNT(real_rows), &real);
     if (real_missing != NULL) {
         fprintf(stderr, "libr2coll.so: NCCL is not there: %s is missing\n", real_missing);
     }
@@ -84,11 +92,8 @@ const struct coll_real *coll_real_get(void)
 
 static void cuda_find(void)
 {
-    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-
-    cuda_missing = lib == NULL ? "libcuda.so.1"
-                               : r2_symbols_find(lib, cuda_rows,
-                                                 sizeof(cuda_rows) / sizeof(cuda_rows[0]), &cuda);
+    cuda_missing = calls_find(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "libcuda.so.1",
+                              cuda_rows, COUNT(cuda_rows), &cuda);
 }
 
 const struct coll_cuda *coll_cuda_get(void)

@@ -45,8 +45,9 @@ struct coll_sim { /* ncclSimInfo_t, 2.22 */
     unsigned magic, version;
     float us;
 };
-#define COLL_SIM_MAGIC   0x74685283u
-#define COLL_SIM_VERSION 22200
+#define COLL_SHRINK_ABORT 1 /* NCCL_SHRINK_ABORT */
+#define COLL_SIM_MAGIC    0x74685283u
+#define COLL_SIM_VERSION  22200
 
 typedef enum coll_result coll_status;
 
@@ -60,6 +61,8 @@ struct coll_real {
     coll_status (*destroy)(void *comm);
     coll_status (*abort)(void *comm);
     coll_status (*revoke)(void *comm, int flags);
+    coll_status (*shrink)(void *comm, int *without, int n, void **newcomm,
+                          struct coll_config *config, int flags);
     coll_status (*async_error)(void *comm, coll_status *error);
     coll_status (*group_start)(void);
     coll_status (*group_end)(void);
@@ -95,8 +98,10 @@ struct coll_cuda {
     int (*stream_wait_event)(void *stream, void *event, unsigned flags);
     int (*event_create)(void **event, unsigned flags);
     int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
     int (*event_destroy)(void *event);
 };
+#define COLL_CUDA_NOT_READY           600
 #define COLL_CUDA_STREAM_NON_BLOCKING 1u
 #define COLL_CUDA_EVENT_NO_TIMING     2u
 #define COLL_CUDA_NOT_CAPTURING       0

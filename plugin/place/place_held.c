@@ -66,6 +66,7 @@ bool place_held_drop(struct place_held *h, uint32_t comm)
         h->latest = comm > h->latest ? comm : h->latest; /* the question may come yet */
     } else if (s->state == PLACE_HELD_PROMISED) {
         place_held_move(s, PLACE_HELD_NOT);
+        is_new = true;
     } else {
         s->drop = true;
     }
@@ -76,7 +77,7 @@ void place_held_drop_all(struct place_held *h)
 {
     h->latest = UINT32_MAX;
     for (int i = 0; i < PLACE_HELD; i++) {
-        h->slot[i].drop = h->slot[i].state > PLACE_HELD_PROMISED;
+        h->slot[i].drop = h->slot[i].state != PLACE_HELD_NOT;
     }
 }
 
@@ -85,7 +86,7 @@ struct place_held_slot *place_held_free(struct place_held *h, const struct place
     for (int i = 0; i < PLACE_HELD; i++) {
         struct place_held_slot *s = &h->slot[i];
 
-        if (s->drop && s->state != PLACE_HELD_MAKING && s->busy == 0 &&
+        if (s->drop && s->state > PLACE_HELD_MAKING && !s->taken && s->busy == 0 &&
             place_member_is_idle(m, s->comm)) {
             return s;
         }

@@ -17,6 +17,8 @@ struct place_held {
         uint32_t comm;
         uint8_t state; /* enum place_held_state */
         bool drop;     /* nobody wants it any more */
+        bool taken;    /* a thread makes or frees it */
+        bool used;     /* an operation has begun on it */
         unsigned busy; /* operations that have begun on it and whose calls have not returned */
     } slot[PLACE_HELD];
 };
@@ -35,12 +37,13 @@ struct place_held_slot *place_held_promise(struct place_held *h, uint32_t comm);
 struct place_held_slot *place_held_make(struct place_held *h, uint32_t comm);
 
 /* The hub wants @comm freed; the user ends the communicator, and all of them are to be, and no
- * other is promised. What was promised is kept until the hub says that it is not needed. */
+ * other is promised. What was promised is kept, made and then freed, or until the hub says that it
+ * is not needed. */
 bool place_held_drop(struct place_held *h, uint32_t comm); /* false: that was known */
 void place_held_drop_all(struct place_held *h);
 
-/* One that can be freed now: nobody wants it, no operation uses it or can come to (@m), and it is
- * not being made; NULL: none. The caller frees it and then calls place_held_move(s,
+/* One that can be freed now: nobody wants it, no operation uses it or can come to (@m), and no
+ * thread has it; NULL: none. The caller frees it and then calls place_held_move(s,
  * PLACE_HELD_NOT). */
 struct place_held_slot *place_held_free(struct place_held *h, const struct place_member *m);
 

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/r2_time.h"
+
 struct job_rank {
     struct place_facts facts; /* seq 0: none so far */
     bool hear;                /* its facts are to be confirmed */
@@ -283,7 +285,8 @@ static void rest(struct place_job *j, uint64_t now)
         move(j, PLACE_JOB_OVER, now);
         return;
     }
-    if (!j->stale || now - j->changed < j->conf.settle_ns || now < j->not_before || !is_tidy(j)) {
+    if (!j->stale || r2_elapsed(now, j->changed) < j->conf.settle_ns || now < j->not_before ||
+        !is_tidy(j)) {
         return;
     }
     place_plan_make(j->facts, j->n, j->leader.now != 0 ? j->now_rank : NULL, &j->work, &j->plan,
@@ -323,7 +326,7 @@ static int held_count(const struct place_job *j, enum place_held_state state)
 
 static void ask(struct place_job *j, uint64_t now)
 {
-    if (j->over || now - j->since >= j->conf.make_ns) {
+    if (j->over || r2_elapsed(now, j->since) >= j->conf.make_ns) {
         give_up(j, "a rank has not promised to make the communicator", now);
     } else if (held_count(j, PLACE_HELD_PROMISED) == j->n) {
         move(j, PLACE_JOB_MAKING, now);
@@ -357,7 +360,7 @@ static void make(struct place_job *j, uint64_t now)
     }
     if (ready < 0) {
         give_up(j, "a rank could not make the communicator", now);
-    } else if (j->over || now - j->since >= j->conf.make_ns) {
+    } else if (j->over || r2_elapsed(now, j->since) >= j->conf.make_ns) {
         give_up(j, "the communicator was not complete in time", now);
     } else if (ready == j->n) {
         begin(j, now);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/r2_time.h"
+
 const char *place_leader_state_name(enum place_leader_state s)
 {
     static const char *const names[PLACE_LEADER_STATES] = {"idle", "preparing", "committing",
@@ -130,7 +132,7 @@ void place_leader_take(struct place_leader *l, int rank, const struct place_msg 
 
 void place_leader_tick(struct place_leader *l, uint64_t now)
 {
-    if (l->state == PLACE_PREPARING && now - l->began >= l->wait_ns) {
+    if (l->state == PLACE_PREPARING && r2_elapsed(now, l->began) >= l->wait_ns) {
         give_up(l, PLACE_NONE);
     }
 }

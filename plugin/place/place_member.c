@@ -58,6 +58,7 @@ enum place_use place_member_begin(struct place_member *m, uint32_t *use)
             m->left = m->now;
         }
         m->now = m->to;
+        m->since = m->begun;
         place_member_move(m, PLACE_FREE);
     }
     *use = m->now;
@@ -65,10 +66,14 @@ enum place_use place_member_begin(struct place_member *m, uint32_t *use)
     return PLACE_USE;
 }
 
-/* Where it was the first one behind a switch, the next one is, and uses the same. */
-void place_member_refused(struct place_member *m)
+bool place_member_take_back(struct place_member *m, unsigned n)
 {
-    m->begun -= m->begun > 0;
+    if (m->begun < m->since + n) {
+        place_member_end(m);
+        return false;
+    }
+    m->begun -= n;
+    return true;
 }
 
 /* --- the leader's messages --- */

@@ -18,7 +18,7 @@ enum place_member_state {
     PLACE_COMMITTED, /* ... those below `at`; from there on they use `to` */
     PLACE_LOST,      /* ... those below `at`; from there on they fail: the leader is lost and only
                         it knows what the others do */
-    PLACE_ENDED,     /* the user aborts the communicator: all fail */
+    PLACE_ENDED,     /* the user ends the communicator, or its count is lost: all fail */
     PLACE_MEMBER_STATES
 };
 const char *place_member_state_name(enum place_member_state s); /* "?" when it is none */
@@ -33,6 +33,7 @@ struct place_member {
     uint32_t now, to, left; /* communicators */
     uint64_t at;            /* the operation of the last yes */
     uint64_t begun;         /* operations */
+    uint64_t since;         /* the first operation on `now` */
 };
 
 /* The only writer of the state; false: that is no legal move, and nothing changes. */
@@ -48,9 +49,12 @@ enum place_use {
  * here exactly once, others never. */
 enum place_use place_member_begin(struct place_member *m, uint32_t *use);
 
-/* NCCL has refused the operation that began last (a bad argument): it has not happened. Before any
- * other one begins. */
-void place_member_refused(struct place_member *m);
+/*
+ * The last @n operations have not happened: NCCL has refused them, or the group that they were in.
+ * Before any other one begins. False: one of them was for the communicator before `now`, and the
+ * member is PLACE_ENDED: which one the next operation uses cannot be told any more.
+ */
+bool place_member_take_back(struct place_member *m, unsigned n);
 
 /*
  * Takes a message of the leader's. @ready: communicator @msg->to of a PLACE_PREPARE is complete at

@@ -18,7 +18,7 @@ unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_R2_PLACE
 export NCCL_IB_HCA==fab0,fab1
 # With so few hosts a ring has less to carry than a tree, whoever sits where.
 export NCCL_ALGO=Tree
-export NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$T/log.%p" NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" B T fab
+export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,TUNING,COLL NCCL_DEBUG_FILE="$T/log.%p" NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" B T fab
 passed=0 failed=0 skipped=0
 say() { # say TEXT CODE: of the command before
     if [ "$2" = 0 ]; then
@@ -61,6 +61,11 @@ job() {
 by_tree() { # by_tree N: N ranks have made a communicator whose all_reduce is by Tree
     [ "$(grep -lF 'tuner: all_reduce of this communicator is by Tree' "$T"/log.* 2>/dev/null | wc -l)" = "$1" ]
 }
+ran_on() { # ran_on N RANKS: the operations of each rank were on N communicators
+    for log in "$T"/log.*; do
+        sed -n 's/.* AllReduce: .* count 1048576 .* comm \(0x[0-9a-f]*\) .*/\1/p' "$log" | sort -u | wc -l
+    done | sort | uniq -c | awk -v n="$1" -v ranks="$2" '$2 > 0 { rows++; right = $1 == ranks && $2 == n } END { exit !(rows == 1 && right) }'
+}
 told() { grep -qF "placement: $1" "$T/err"; }
 there='wait_for "placement: as good as any"'
 back() {
@@ -70,7 +75,7 @@ wait_for 'switching communicator 1'
 wait_for 'placement: as good as any' 2
 nic up
 wait_for 'switching communicator 0'
-wait_for 'placement: as good as any' 3" && by_tree 4 && told '1 of 4 hosts are degraded' && told "back to the user's own"
+wait_for 'placement: as good as any' 3" && by_tree 4 && ran_on 2 4 && told '1 of 4 hosts are degraded' && told "back to the user's own"
 }
 another() {
     job 4 on "$there
@@ -79,7 +84,7 @@ wait_for 'switching communicator 1'
 wait_for 'placement: as good as any' 2
 \"\$B/softfab\" fault --name \$fab 'h2:n1 down' || exit 1
 wait_for 'switching communicator 2'
-wait_for 'placement: as good as any' 3" && by_tree 4 && told '2 of 4 hosts are degraded'
+wait_for 'placement: as good as any' 3" && by_tree 4 && ran_on 3 4 && told '2 of 4 hosts are degraded'
 }
 ends() {
     job 4 on "$there
@@ -89,7 +94,7 @@ wait_for 'making communicator 1'" && told 'making communicator 1'
 advises() {
     job 4 advise "$there
 nic down
-wait_for 'hosts are degraded'" && by_tree 0 && ! told 'asking communicator'
+wait_for 'hosts are degraded'" && by_tree 0 && ran_on 1 4 && ! told 'asking communicator'
 }
 off() {
     job 2 off "sleep 0" && [ ! -s "$T/err" ] && by_tree 0

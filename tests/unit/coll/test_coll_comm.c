@@ -71,7 +71,7 @@ static void begins_on(void *comm)
 
     ck_assert(coll_comm_begin(&c, &got, &slot));
     ck_assert_ptr_eq(got, comm);
-    coll_comm_return(&c, slot, false);
+    coll_comm_return(&c, slot);
 }
 
 static void is_held(int slot, enum place_held_state state)
@@ -160,7 +160,7 @@ START_TEST(a_shadow_comes_and_goes)
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE); /* until the operation */
     begins_on(&user);
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE); /* it is held */
-    coll_comm_return(&c, held[0], false);
+    coll_comm_return(&c, held[0]);
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_FREE);
     ck_assert_int_eq(coll_comm_hold(&c, comms, held), 0);
     coll_comm_done(&c, slot, NULL);
@@ -183,7 +183,7 @@ START_TEST(not_under_a_call)
     takes_comm(PLACE_NOTE_DROP, 1);
     ck_assert_int_eq(coll_comm_work(&c, &work), COLL_WORK_NONE);
     kicks = 0;
-    coll_comm_return(&c, slot, false);
+    coll_comm_return(&c, slot);
     ck_assert_int_eq(kicks, 1);
     ck_assert_int_eq(coll_comm_work(&c, &work), COLL_WORK_FREE);
 }
@@ -196,8 +196,12 @@ START_TEST(what_nccl_refuses_is_not_counted)
 
     begins_on(&user);
     ck_assert(coll_comm_begin(&c, &got, &slot));
-    coll_comm_return(&c, slot, true);
+    ck_assert(coll_comm_take_back(&c, 1));
     ck_assert_uint_eq(facts().begun, 1);
+    ck_assert_int_eq(facts().can, PLACE_CAN);
+    ck_assert(!coll_comm_take_back(&c, 2));
+    ck_assert_int_eq(facts().can, PLACE_CAN_NOT);
+    ck_assert(!coll_comm_begin(&c, &got, &slot));
 }
 END_TEST
 
@@ -227,6 +231,41 @@ START_TEST(one_that_only_advises)
 }
 END_TEST
 
+/* One of them is being freed, and hangs: the other one is aborted all the same. */
+START_TEST(all_that_can_be_is_aborted)
+{
+    int slot = -1;
+
+    to_switched(1);
+    takes_comm(PLACE_NOTE_ASK, 2);
+    takes((struct place_note){.kind = PLACE_NOTE_MAKE, .make = {.comm = 2}});
+    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_MAKE);
+    ck_assert_int_eq(slot, 1);
+    coll_comm_done(&c, slot, &user);
+    ck_assert(msg(PLACE_PREPARE, 4000, 2, facts().begun));
+    ck_assert(msg(PLACE_COMMIT, 4000, 2, facts().begun));
+    begins_on(&user);
+    takes_comm(PLACE_NOTE_DROP, 1);
+    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_FREE);
+    ck_assert_int_eq(slot, 0);
+    ck_assert(!coll_comm_end(&c, true, 1));
+    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_FREE);
+    ck_assert_int_eq(slot, 1);
+    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE);
+}
+END_TEST
+
+/* An error of one that was made, and that nobody has used, is none of the user's. */
+START_TEST(only_what_was_used_is_held)
+{
+    void *comms[PLACE_HELD];
+    int held[PLACE_HELD];
+
+    to_ready(1);
+    ck_assert_int_eq(coll_comm_hold(&c, comms, held), 0);
+}
+END_TEST
+
 /* --- who waits --- */
 
 struct waiter {
@@ -252,6 +291,7 @@ static void waiter_start(struct waiter *w)
     to_ready(1);
     ck_assert(msg(PLACE_PREPARE, 2000, 1, 0));
     ck_assert_int_eq(reply.msg.answer, PLACE_YES);
+    ck_assert(coll_comm_is_prepared(&c));
     pthread_create(&w->thread, NULL, wait_run, w);
 }
 
@@ -265,6 +305,7 @@ START_TEST(it_waits_for_the_decision)
     pthread_join(w.thread, NULL);
     ck_assert(w.begins);
     ck_assert_ptr_eq(w.got, &shadow);
+    ck_assert(!coll_comm_is_prepared(&c));
 }
 END_TEST
 
@@ -335,8 +376,10 @@ START_TEST(and_when_they_are_aborted)
 
     to_switched(1);
     ck_assert(coll_comm_begin(&c, &got, &slot));
-    ck_assert_int_eq(ended(true), COLL_WORK_ABORT);
-    coll_comm_return(&c, slot, false); /* the call returns with an error of NCCL's */
+    ck_assert(!coll_comm_is_aborted(&c));
+    ck_assert_int_eq(ended(true), COLL_WORK_FREE);
+    ck_assert(coll_comm_is_aborted(&c));
+    coll_comm_return(&c, slot); /* the call returns with an error of NCCL's */
 }
 END_TEST
 
@@ -374,6 +417,8 @@ static void add(TCase *t)
     tcase_add_test(t, what_nccl_refuses_is_not_counted);
     tcase_add_test(t, one_that_fails);
     tcase_add_test(t, one_that_only_advises);
+    tcase_add_test(t, all_that_can_be_is_aborted);
+    tcase_add_test(t, only_what_was_used_is_held);
     tcase_add_test(t, it_waits_for_the_decision);
     tcase_add_test(t, the_hub_is_lost_meanwhile);
     tcase_add_test(t, the_user_aborts_meanwhile);

@@ -146,16 +146,31 @@ START_TEST(what_nccl_refuses_has_not_begun)
 {
     begins_on(0);
     begins_on(0);
-    place_member_refused(&m);
+    begins_on(0);
+    ck_assert(place_member_take_back(&m, 2));
     ck_assert_int_eq(answer_of(1, 7, 1), PLACE_YES);
     ck_assert(take(PLACE_COMMIT, 1, 7, 1, true));
     begins_on(7);
-    place_member_refused(&m);
+    ck_assert(place_member_take_back(&m, 1));
     begins_on(7);
     ck_assert_uint_eq(m.begun, 2);
+}
+END_TEST
+
+/* What went to the communicator before cannot be given to it again: the next one would differ. */
+START_TEST(not_across_a_switch)
+{
+    uint32_t use;
+
+    begins_on(0);
+    ck_assert_int_eq(answer_of(1, 7, 1), PLACE_YES);
+    ck_assert(take(PLACE_COMMIT, 1, 7, 1, true));
+    begins_on(7);
+    ck_assert(!place_member_take_back(&m, 2));
+    ck_assert_int_eq(m.state, PLACE_ENDED);
+    ck_assert_int_eq(place_member_begin(&m, &use), PLACE_FAIL);
     setup();
-    place_member_refused(&m); /* nothing has begun */
-    ck_assert_uint_eq(m.begun, 0);
+    ck_assert(!place_member_take_back(&m, 1)); /* nothing has begun */
 }
 END_TEST
 
@@ -327,6 +342,8 @@ START_TEST(answers_that_do_not_count)
     answers(0, 1, PLACE_NONE, 0);
     answers(0, 1, PLACE_ANSWERS, 0);
     ck_assert_int_eq(l.state, PLACE_PREPARING);
+    place_leader_tick(&l, 0); /* a turn that began before the attempt did */
+    ck_assert_int_eq(l.state, PLACE_PREPARING);
     place_leader_tick(&l, 149);
     ck_assert_int_eq(l.state, PLACE_PREPARING);
     place_leader_tick(&l, 150);
@@ -414,6 +431,7 @@ static void add(TCase *t)
     tcase_add_test(t, an_answer_stands);
     tcase_add_test(t, what_a_graph_may_use_stays);
     tcase_add_test(t, what_nccl_refuses_has_not_begun);
+    tcase_add_test(t, not_across_a_switch);
     tcase_add_test(t, another_waits_for_the_one_before);
     tcase_add_test(t, order_of_messages);
     tcase_add_test(t, what_no_leader_sends);

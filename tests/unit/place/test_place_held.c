@@ -59,8 +59,19 @@ START_TEST(promises_of_a_rank)
     ck_assert(place_held_free(&h, &m) == s);
     place_held_move(s, PLACE_HELD_NOT);
     ck_assert(place_held_promise(&h, 7) == NULL);
-    ck_assert(place_held_make(&h, 5) == t); /* a promise is kept */
+    ck_assert(place_held_make(&h, 5) == t); /* a promise is kept ... */
     ck_assert(place_held_free(&h, &m) == NULL);
+    place_held_move(t, PLACE_HELD_READY);
+    t->taken = true;
+    ck_assert(place_held_free(&h, &m) == NULL);
+    t->taken = false;
+    ck_assert(place_held_free(&h, &m) == t); /* ... and no more */
+    t->drop = false;
+    place_held_move(t, PLACE_HELD_NOT);
+    h.latest = 5;
+    ck_assert(place_held_promise(&h, 8) != NULL);
+    place_held_drop_all(&h);
+    ck_assert(place_held_drop(&h, 8)); /* not needed: that is news, whatever was known */
 }
 END_TEST
 

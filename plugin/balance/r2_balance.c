@@ -85,7 +85,7 @@ static void conn_make(const struct r2_comm *c, uint32_t paths, struct balance_co
                       uint8_t first[IB_MAX_PATHS])
 {
     memset(out, 0, sizeof(*out));
-    out->host = c->flow->host;
+    out->host = r2_room_host(c);
     for (uint32_t m = paths; m; m &= ~ib_conn_pair(&c->conn, __builtin_ctz(m))) {
         int p = __builtin_ctz(m);
         const struct r2_way *way = way_of(c, p);
@@ -129,34 +129,55 @@ static void weights_set(struct r2_comm *c, const struct balance_conn *conn, cons
     }
 }
 
-void r2_balance_begin(struct r2_comm *c)
+/* Gate held: those of @paths by their limits alone; the others have none. */
+static void weights_own(struct r2_comm *c, uint32_t paths)
 {
     uint32_t weight[BALANCE_PLAN_PATHS];
     uint8_t first[IB_MAX_PATHS];
     struct balance_conn conn;
     struct balance_facts f;
 
-    c->flow->host = r2_fnv_add(R2_FNV_BASIS, c->far.host, strlen(c->far.host));
     facts_begin(c->inst->balance, &f);
-    conn_make(c, (1u << c->conn.npaths) - 1, &conn, first);
+    conn_make(c, paths, &conn, first);
     balance_plan_own(&f, &conn, weight);
+    memset(c->conn.weight, 0, sizeof(c->conn.weight));
     weights_set(c, &conn, first, weight);
+}
+
+static uint32_t all_paths(const struct r2_comm *c)
+{
+    return (1u << c->conn.npaths) - 1;
+}
+
+void r2_balance_begin(struct r2_comm *c)
+{
+    c->flow->host = r2_fnv_add(R2_FNV_BASIS, c->far.host, strlen(c->far.host));
+    weights_own(c, all_paths(c));
+}
+
+/* The paths that may carry. One that makes room uses no more NICs than it has to: a message that is
+ * cut for many is there when the last of them has its part. */
+static uint32_t paths_of(const struct r2_comm *c)
+{
+    uint32_t home = ib_conn_pair(&c->conn, 0);
+
+    return c->flow->wide == R2_WIDE_ROOM && (c->flow->usable & home) ? home | c->flow->room
+                                                                     : all_paths(c);
 }
 
 void r2_balance_comm(struct r2_comm *c)
 {
     struct r2_balance *b = c->inst->balance;
-    uint32_t plan = 0, bounced = IB_RLX_GET(c->conn.relay.paths);
+    uint32_t bounced = IB_RLX_GET(c->conn.relay.paths);
+    bool is_open = atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE &&
+                   atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN &&
+                   c->fo.error == R2_OK;
 
+    r2_room_comm(c, is_open);
     if (!c->is_send) {
         return;
     }
-    if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE &&
-        atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN &&
-        c->fo.error == R2_OK) {
-        plan = ib_send_plan_paths(&c->conn);
-    }
-    r2_flow_plan(c, plan);
+    r2_flow_plan(c, is_open ? ib_send_plan_paths(&c->conn) & paths_of(c) : 0);
     if (bounced != c->flow->bounced) {
         c->flow->bounced = bounced;
         b->due = 1;
@@ -166,7 +187,9 @@ void r2_balance_comm(struct r2_comm *c)
 void r2_balance_comm_gone(struct r2_comm *c)
 {
     r2_flow_gone(c);
+    r2_room_comm(c, false);
     if (r2_comm_first(c->inst) == NULL) {
+        c->inst->balance->making.nics = 0;
         tables_free(c->inst->balance); /* a process may live long after its last connection */
     }
 }
@@ -183,7 +206,7 @@ void r2_balance_send(struct r2_comm *c)
     b.rates.src = c->id;
     b.rates.npaths = (uint8_t)c->conn.npaths;
     for (int p = 0; p < c->conn.npaths; p++) {
-        b.rates.port[p] = w->port[c->conn.path[p].nic];
+        b.rates.port[p] = r2_room_left(c, p);
         b.rates.reach[p] = w->way[c->dev][c->conn.path[p].nic].reach;
     }
     r2_peer_emit(c->inst, c->peer, FO_MSG_RATES, &b);
@@ -195,10 +218,17 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m)
         return;
     }
     for (int p = 0; p < m->npaths; p++) {
-        c->flow->port_there[p] = m->port[p];
+        uint32_t port = m->port[p] <= BALANCE_MBPS_MAX ? m->port[p] : 0;
+
+        c->inst->balance->due |=
+            c->flow->port_there[p] != port || c->flow->reach_there[p] != m->reach[p];
+        c->flow->port_there[p] = port;
         c->flow->reach_there[p] = m->reach[p];
+        if (c->flow->port_first[p] < port) {
+            c->flow->port_first[p] = port;
+        }
     }
-    c->inst->balance->due = 1;
+    c->inst->balance->making.told |= r2_room_is_told(c, 0);
 }
 
 void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps)
@@ -222,7 +252,7 @@ uint32_t r2_balance_limit(const struct r2_comm *c, int p)
 {
     const struct r2_ways *w = &c->inst->balance->ways;
     int nic = c->conn.path[p].nic;
-    const uint32_t limit[] = {w->port[nic], way_of(c, p)->reach, c->flow->port_there[p],
+    const uint32_t limit[] = {w->port[nic], way_of(c, p)->reach, c->flow->port_first[p],
                               c->flow->reach_there[p]};
     uint32_t least = 0;
 
@@ -232,18 +262,37 @@ uint32_t r2_balance_limit(const struct r2_comm *c, int p)
     return least;
 }
 
-void r2_balance_wide(struct r2_comm *c, int on)
+void r2_balance_wide(struct r2_comm *c, enum r2_wide why, bool on)
 {
     if (!c->is_send ||
-        atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE ||
-        c->conn.wide == !!on) { /* nobody else writes it */
+        atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE) {
+        return;
+    }
+    c->flow->wide = (uint8_t)(on ? c->flow->wide | why : c->flow->wide & ~why);
+    if (c->conn.wide == (c->flow->wide != 0)) { /* nobody else writes it */
         return;
     }
     r2_comm_visit(c);
-    c->conn.wide = !!on;
+    c->conn.wide = c->flow->wide != 0;
     ib_send_replan(c->tx);
     r2_comm_unvisit(c);
     r2_comm_kick(c); /* r2_balance_comm() finds the new plan */
+}
+
+void r2_balance_room(struct r2_comm *c, uint32_t room)
+{
+    bool was = c->flow->wide & R2_WIDE_ROOM;
+
+    if (room == c->flow->room && was == (room != 0)) {
+        return;
+    }
+    c->flow->room = room;
+    r2_balance_wide(c, R2_WIDE_ROOM, room != 0);
+    r2_comm_visit(c);
+    weights_own(c, paths_of(c));
+    ib_send_replan(c->tx);
+    r2_comm_unvisit(c);
+    r2_comm_kick(c);
 }
 
 /* --- dividing --- */
@@ -392,6 +441,7 @@ uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int tick)
     if (tick) {
         b->due |= r2_flow_tick(inst, b->poll_at ? r2_elapsed(now, b->poll_at) : 0) || b->failed;
         b->poll_at = now;
+        r2_room_look(inst);
     }
     if (inst->share.registry && (tick || b->rows_due)) {
         b->rows_due = 0;

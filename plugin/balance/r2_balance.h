@@ -26,11 +26,32 @@ struct r2_flow {
     uint64_t marked;                /* bytes that had moved when it was checked last */
     uint64_t demand;                /* bytes per second lately */
     struct r2_comm *busy_next, **busy_prev; /* those that have moved something lately */
+    uint32_t port_first[IB_MAX_PATHS];      /* S: the most that was ever announced in port_there */
+    uint32_t usable;                        /* paths, after its last step */
+    uint32_t room;     /* S: paths to which it may move what its home NIC has */
+    uint8_t wide;      /* S: enum r2_wide, why its plan takes in all usable paths */
+    bool is_open;      /* ... it was set up, neither closed nor failed */
+    bool is_displaced; /* ... and none of the usable paths is of its home NIC pair */
     struct {
-        struct r2_pair *pair; /* NULL: not looked for yet. It stays as long as the peer */
-        uint64_t done, cqes;  /* counted so far */
-    } slow[IB_MAX_PATHS];     /* r2_slow.c */
+        bool ever;      /* it was told of something else than the rates of our NICs */
+        uint8_t repeat; /* times that it is to be told again */
+        uint8_t rest;   /* looks until it is told something else */
+    } told;             /* R, r2_balance_room.c */
+    union {
+        struct {
+            struct r2_pair *pair; /* NULL: not looked for yet. It stays as long as the peer */
+            uint64_t done, cqes;  /* counted so far */
+        } slow[IB_MAX_PATHS];     /* S, r2_slow.c */
+        struct {
+            uint64_t bytes[IB_MAX_PATHS], sum[IB_MAX_PATHS];
+            uint32_t left[IB_MAX_PATHS]; /* Mb/s announced; 0: the rate of our NIC */
+            uint32_t series;
+        } came; /* R, r2_balance_room.c */
+    };
 };
+
+/* Why a plan takes in all usable paths though its primary is up. */
+enum r2_wide { R2_WIDE_SLOW = 1, R2_WIDE_ROOM = 2 };
 
 /* Before the service thread is started. @t is read here and not kept; NULL: not known. -1: out of
  * memory. */
@@ -61,9 +82,11 @@ void r2_balance_comm(struct r2_comm *c);
  */
 void r2_balance_comm_gone(struct r2_comm *c);
 
-/* R, gate held: sends RATES. S, gate held: takes them. */
+/* R: sends RATES. S, gate held: takes them. on_channel: the channel is back, and may have lost some
+ * of R. */
 void r2_balance_send(struct r2_comm *c);
 void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
+void r2_balance_on_channel(struct r2_comm *c);
 
 /*
  * Inputs of who measures; gate not held. measured: Mb/s that the NIC pair of path @p was seen to
@@ -71,13 +94,15 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
  * wanted; @nic_mbps: that its NIC here was seen to carry of all its pairs. 0: not known any more.
  * To be set alike for all of them. It counts from the next r2_balance_step() on, while the plan has
  * more than one NIC pair. wide: the plan of @c takes in all usable paths though its primary is up,
- * or the primary alone again; at once. Nothing happens for a connection that receives, is not set
+ * as long as there is a reason; at once. Nothing happens for a connection that receives, is not set
  * up, or has no such path.
  */
 void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps);
 /* Mb/s of the port of @nic, as far as topology and verbs tell; 0 unknown. */
 uint32_t r2_balance_port(const struct r2_inst *inst, int nic);
-void r2_balance_wide(struct r2_comm *c, int on);
+void r2_balance_wide(struct r2_comm *c, enum r2_wide why, bool on);
+/* S: it makes room, by the paths @room beside those of its home NIC; 0: not any more. */
+void r2_balance_room(struct r2_comm *c, uint32_t room);
 
 /* Least known limit of path @p of @c in Mb/s, of both ports and the ways inside both hosts; 0: none
  * is known. */

@@ -4,6 +4,7 @@
 #define R2_BALANCE_INT_H
 
 #include "balance_plan.h"
+#include "balance_room.h"
 #include "r2_balance.h"
 
 /* Of a host, as its NICs' connections see it: const once it is made. */
@@ -31,6 +32,17 @@ struct r2_balance_home {
     uint64_t demand;            /* ... bytes per second lately */
 };
 
+/* Who makes room; r2_balance_room.c. */
+struct r2_balance_room {
+    uint32_t displaced[2]; /* connections that cannot use their home NIC: that receive, that send */
+    uint32_t nics;         /* S: bit per NIC, some connection at home there makes room */
+    bool told;             /* S: some other end announces less of a NIC than at set-up */
+    bool looks;            /* R: what comes in is counted */
+    uint32_t series;       /* ... anew each time that begins */
+    uint32_t announced;    /* R: connections that are told of less than a NIC has, or again */
+    uint32_t crowded;      /* R: bit per NIC, balance_room_crowded() */
+};
+
 /* Service thread; r2_balance_begin() and r2_balance_preference() read ways. */
 struct r2_balance {
     struct r2_ways ways; /* const */
@@ -41,6 +53,7 @@ struct r2_balance {
     uint64_t pause; /* ns from the end of the last division to the next */
     struct r2_host_registry_flow published[IB_MAX_NICS];
     struct r2_balance_home home[IB_MAX_NICS];
+    struct r2_balance_room making;
     uint32_t spread;      /* plans of more than one NIC pair */
     struct r2_comm *busy; /* by flow->busy_next */
     uint32_t others;
@@ -72,5 +85,18 @@ bool r2_flow_tick(struct r2_inst *inst, uint64_t ns);
  */
 void r2_flows_publish(struct r2_inst *inst);
 bool r2_flows_hear(struct r2_inst *inst);
+
+/* r2_balance_room.c */
+/* Gate held, after each step of @c: what of it is usable now; nothing, where it is not open. look:
+ * with each look at the ports, behind r2_flow_tick(). */
+void r2_room_comm(struct r2_comm *c, bool is_open);
+void r2_room_look(struct r2_inst *inst);
+/* R: Mb/s of our NIC of path @p that are announced; 0 not known. */
+uint32_t r2_room_left(const struct r2_comm *c, int p);
+/* S: whether less of the NIC of path @p there is announced than was. */
+bool r2_room_is_told(const struct r2_comm *c, int p);
+/* S: balance_conn.host: a process that announces what is left of its NICs is a host by itself,
+ * since others there announce other numbers. */
+uint32_t r2_room_host(const struct r2_comm *c);
 
 #endif

@@ -440,6 +440,7 @@ static void send_ready(struct r2_comm *c)
 
 void r2_setup_on_channel(struct r2_comm *c)
 {
+    r2_balance_on_channel(c);
     if (!c->is_send && setup_of(c) == R2_SETUP_DONE && IB_RLX_GET(c->rx->count.messages) == 0 &&
         atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN) {
         send_ready(c);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bench-balance: who carries how much after NICs were lost or have become slow, on rated links of the software fabric. Writes BUILD/bench-balance.json and
 # BUILD/bench-balance.svg and prints the tables of tests/bench/README.md; with --write-doc puts them there.
-#   bench_balance.sh BUILD [--write-doc] [--only lost|unequal|processes|small|grey|fill] [--runs N]   (--only prints that section's JSON)
+#   bench_balance.sh BUILD [--write-doc] [--only lost|room|unequal|processes|small|grey|fill] [--runs N]   (--only prints that section's JSON)
 # Each figure is a ratio within one run (what the NICs send after the faults by what they sent before, the middle one of five pieces of time each; NICs against
 # each other), because the machine may be slow and shared; with --runs N the median of N runs.
 set -eu
@@ -59,9 +59,10 @@ fail() {
     [ ! -s "$T/err" ] || tail -20 "$T/err" | sed 's/^/    | /' >&2
     exit 1
 }
-# net LINE...: a fabric of two hosts of that description
+hosts=2
+# net LINE...: a fabric of $hosts hosts of that description
 net() {
-    printf '%s\n' "hosts 2" "latency 20us" "$@" >"$T/desc"
+    printf '%s\n' "hosts $hosts" "latency 20us" "$@" >"$T/desc"
     "$B/softfab" down --name $fabric >/dev/null 2>&1 || :
     "$B/softfab" up --name $fabric --desc "$T/desc" >/dev/null 2>"$T/err" || fail "no fabric"
     tree=$("$B/softfab" status --name $fabric --json | jq -r '.dir + "/host0"') # both hosts are alike
@@ -85,7 +86,7 @@ one_run() {
         set -- "$@" --fault-cmd "$((half - 50 - (5 - n) * piece))ms:$T/mark $n" --fault-cmd "$((half + settle + n * piece))ms:$T/mark $((6 + n))"
         n=$((n + 1))
     done
-    timeout 180 "$B/r2_perf" "$@" --fabric $fabric --placement out --hosts 2 -w 1 -T 60s --duration $((half + settle + 5 * piece + 100))ms --json "$T/perf" >"$T/err" 2>&1 ||
+    timeout 180 "$B/r2_perf" "$@" --fabric $fabric --placement out --hosts $hosts -w 1 -T 60s --duration $((half + settle + 5 * piece + 100))ms --json "$T/perf" >"$T/err" 2>&1 ||
         fail "r2_perf $* failed"
     jq -e '.r2.wrong == 0 and .r2.checked_operations > 0 and ([.r2.faults[] | .fired == "true" and .status == 0] | all)' "$T/perf" >/dev/null ||
         fail "r2_perf $*: wrong data, or a fault that did not fire"
@@ -155,6 +156,21 @@ section_lost() {
     jq -s . "$T/rows"
 }
 
+# Host 2 gets the data of two others, of which one loses a NIC and stands in on the others: is there room for it?
+section_room() {
+    hosts=3
+    settle=1000 # the receiver says what is left each time that it looks at its ports
+    for nics in 2 4 8; do
+        net "nics $nics" "rate $((40000 / nics))KB/s"
+        one=$(median gather -r 2 -b 4M -e 4M --fault "${half}ms:h1:n1 down")
+        # without: NIC 0 of host 2 gets its half from either host, and its part of what NIC 1 of host 1 has lost
+        jq -n --argjson n "$nics" --argjson one "$one" '{operation: "gather", hosts: 3, nics: $n, ratio: $one.after_over_before, without: (1 / (1 + 0.5 / ($n - 1))),
+            sent: [$one.sent[] | select(.host == 0) | .bytes]}'
+    done >"$T/rows"
+    settle=250 hosts=2
+    jq -s . "$T/rows"
+}
+
 # One ring over NIC 0, which goes down. @1: name; @2: "RATE..." of the survivors in MB/s; NIC 0 has 10. Everything over the fastest survivor; equal parts (no topology:
 # verbs knows no speed below 2.5 Gb/s, so all look alike); and by the topology.
 unequal_row() {
@@ -211,7 +227,7 @@ section_grey() {
 
 section() {
     case $1 in
-    lost | unequal | processes | grey) section_"$1" ;;
+    lost | room | unequal | processes | grey) section_"$1" ;;
     small | fill) timeout 120 "$B/bench/bench_inproc" "$1" 2>"$T/err" || fail "bench_inproc $1 failed" ;;
     *)
         echo "bench_balance.sh: no such section: $1" >&2
@@ -225,14 +241,14 @@ if [ -n "$only" ]; then
     exit
 fi
 set --
-for s in lost unequal processes small grey fill; do
+for s in lost room unequal processes small grey fill; do
     printf '# %s\n' "$s" >&2
     section $s >"$T/$s.json"
     jq -e . "$T/$s.json" >/dev/null || fail "section $s gave no JSON"
     set -- "$@" --slurpfile $s "$T/$s.json"
 done
 jq -n "$@" --arg cores "$(nproc)" --arg load "$(cut -d' ' -f1 /proc/loadavg)" --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" --argjson runs "$runs" \
-    '{schema: "r2_bench_balance/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), runs: $runs, lost: $lost[0], unequal: $unequal[0], processes: $processes[0],
+    '{schema: "r2_bench_balance/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), runs: $runs, lost: $lost[0], room: $room[0], unequal: $unequal[0], processes: $processes[0],
       small: $small[0], grey: $grey[0], fill: $fill[0]}' >"$T/bench.json"
 mv "$T/bench.json" "$B/bench-balance.json"
 jq -r -f tests/bench/balance_svg.jq "$B/bench-balance.json" >"$B/bench-balance.svg"

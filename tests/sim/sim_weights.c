@@ -56,7 +56,7 @@ static void whim(void *arg)
                 sim_pct(&s->whims, 20) ? 0 : (uint32_t)sim_pick(&s->whims, 1, 400000),
                 sim_pct(&s->whims, 50) ? 0 : (uint32_t)sim_pick(&s->whims, 1, 400000));
         } else if (c) {
-            r2_balance_wide(c, sim_pct(&s->whims, 60));
+            r2_balance_wide(c, R2_WIDE_SLOW, sim_pct(&s->whims, 60));
         }
         sim_proc_leave(p);
         sim_proc_kick(p);

@@ -216,6 +216,113 @@ START_TEST(rates_out_of_the_blue)
 }
 END_TEST
 
+static void close_both(void)
+{
+    rig_close(rig, 0);
+    rig_close(rig, 1);
+    rig_run(rig, 5 * RIG_S);
+}
+
+/* --- making room (test_balance_room, e2e/balance.sh) --- */
+
+static void announce(uint32_t mbps)
+{
+    union fo_body b;
+
+    memset(&b, 0, sizeof(b));
+    b.rates.dst = comm(0)->id;
+    b.rates.src = comm(1)->id;
+    b.rates.npaths = (uint8_t)comm(0)->conn.npaths;
+    for (int p = 0; p < comm(0)->conn.npaths; p++) {
+        b.rates.port[p] = p == 0 ? mbps : 400000;
+    }
+    rig_inject(rig, 0, FO_MSG_RATES, &b);
+    rig_run(rig, 2500 * RIG_MS); /* ports are checked */
+}
+
+/* Others stand in on the receiver's NIC 0; then they are gone. */
+START_TEST(the_other_end_is_crowded)
+{
+    memset(rate, 0, sizeof(rate));
+    open_it(3, NULL);
+    messages(2);
+    announce(400000);
+    SHARES(100, 0, 0, 0);
+    announce(200000);
+    SHARES(20, 40, 40, 0);
+    messages(4);
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(0, 50, 50, 0);
+    messages(4);
+    rig_fault(rig, "h0:n0 up");
+    wait_up(0, 2);
+    rig_run(rig, 2500 * RIG_MS);
+    SHARES(20, 40, 40, 0);
+    r2_balance_wide(comm(0), R2_WIDE_SLOW, true); /* two reasons, of which one goes */
+    announce(400000);
+    SHARES(33, 33, 33, 0);
+    r2_balance_wide(comm(0), R2_WIDE_SLOW, false);
+    SHARES(100, 0, 0, 0);
+    messages(2);
+    stop();
+}
+END_TEST
+
+/* It is over while the connection has no path: that is not forgotten. */
+START_TEST(the_crowd_is_gone_meanwhile)
+{
+    memset(rate, 0, sizeof(rate));
+    open_it(3, NULL);
+    messages(2);
+    announce(200000);
+    SHARES(20, 40, 40, 0);
+    rig_fault(rig, "h0:* down");
+    rig_run(rig, 2500 * RIG_MS);
+    ck_assert_uint_eq(comm(0)->conn.up, 0);
+    announce(400000);
+    rig_fault(rig, "h0:* up");
+    wait_up(0, 2);
+    rig_run(rig, 2500 * RIG_MS);
+    SHARES(100, 0, 0, 0);
+    messages(2);
+    stop();
+}
+END_TEST
+
+/* Whose own connections stand in divides by what it has lost: it is told of nothing. */
+START_TEST(who_stands_in_is_not_told)
+{
+    unsigned told;
+
+    memset(rate, 0, sizeof(rate));
+    open_it(3, NULL);
+    messages(2);
+    told = rig_count(rig, 1, FO_MSG_RATES);
+    rig_fault(rig, "h0:n0 down");
+    for (int i = 0; i < 10; i++) {
+        messages(20);
+        rig_run(rig, 500 * RIG_MS);
+    }
+    ck_assert_uint_eq(rig->side[1].inst->balance->making.displaced[0], 1);
+    ck_assert_uint_ne(rig->side[1].inst->balance->making.series, 0); /* R has looked */
+    ck_assert_uint_eq(rig->side[0].inst->balance->making.displaced[1], 1);
+    ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_RATES), told);
+    rig_fault(rig, "h0:n0 up");
+    wait_up(0, 2);
+    rig_run(rig, 2500 * RIG_MS);
+    ck_assert_uint_eq(rig->side[1].inst->balance->making.displaced[0], 0);
+    ck_assert_uint_eq(rig->side[0].inst->balance->making.displaced[1], 0);
+    ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_RATES), told);
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 20 * RIG_MS);
+    ck_assert_uint_eq(rig->side[1].inst->balance->making.displaced[0], 1);
+    close_both();
+    ck_assert_uint_eq(rig->side[1].inst->balance->making.displaced[0], 0);
+    ck_assert_uint_eq(rig->side[0].inst->balance->making.displaced[1], 0);
+}
+END_TEST
+
 /* --- inputs of who measures --- */
 
 START_TEST(measured_and_wide)
@@ -225,7 +332,7 @@ START_TEST(measured_and_wide)
     memset(rate, 0, sizeof(rate));
     open_it(4, NULL);
     messages(1);
-    r2_balance_wide(comm(0), 1);
+    r2_balance_wide(comm(0), R2_WIDE_SLOW, true);
     rig_run(rig, 20 * RIG_MS);
     SHARES(25, 25, 25, 25);
     messages(2);
@@ -240,7 +347,7 @@ START_TEST(measured_and_wide)
     rig_run(rig, 20 * RIG_MS);
     SHARES(25, 25, 25, 25);
     messages(2);
-    r2_balance_wide(comm(0), 0);
+    r2_balance_wide(comm(0), R2_WIDE_SLOW, false);
     SHARES(100, 0, 0, 0);
     messages(2);
     r2_balance_measured(comm(0), 99, 7, 0);
@@ -257,13 +364,6 @@ static int table_count(int side)
 
     return (b->comm != NULL) + (b->conn != NULL) + (b->demand != NULL) + (b->weight != NULL) +
            (b->work != NULL);
-}
-
-static void close_both(void)
-{
-    rig_close(rig, 0);
-    rig_close(rig, 1);
-    rig_run(rig, 5 * RIG_S);
 }
 
 /* Two laps in one process: memory of divisions goes with the last connection, not before, and comes
@@ -367,136 +467,6 @@ START_TEST(what_others_send_is_left_room)
 }
 END_TEST
 
-/* --- what a topology says --- */
-
-static int fn(unsigned bus, unsigned dev, int parent, int root, uint32_t class, uint16_t vendor)
-{
-    return fn_on(bus, dev, parent, root, class, vendor, 0);
-}
-
-static void nic(const char *name, unsigned bus, int parent, int root)
-{
-    nic_on(name, bus, parent, root, 0);
-}
-
-/* A switch with a GPU, m0 and m1; m2 at the same root complex, m4 at another one; m3 is not in the
- * tree. Used are m0 to m3. */
-static void machine(struct ib_nics *nics)
-{
-    char why[300];
-    int root, port, up;
-
-    topo_clear(&t);
-    topo_numa_add(&t, 0, 0);
-    root = topo_root_add(&t, 0, 0x10);
-    port = fn(0x10, 1, -1, root, 0x060400, 0x1000);
-    up = fn(0x11, 0, port, root, 0x060400, 0x1000);
-    ck_assert_int_ge(topo_gpu_add(&t, fn(0x13, 0, fn(0x12, 0, up, root, 0x060400, 0x1000), root,
-                                         0x030200, 0x10de)),
-                     0);
-    nic("m0", 0x14, fn(0x12, 1, up, root, 0x060400, 0x1000), root);
-    nic("m1", 0x15, fn(0x12, 2, up, root, 0x060400, 0x1000), root);
-    nic("m2", 0x19, fn(0x10, 2, -1, root, 0x060400, 0x1000), root);
-    root = topo_root_add(&t, 0, 0x40);
-    nic("m4", 0x41, fn(0x40, 1, -1, root, 0x060400, 0x1000), root);
-    ck_assert_msg(topo_finish(&t, why, sizeof(why)) == 0, "%s", why);
-    memset(nics, 0, sizeof(*nics));
-    nics->count = 4;
-    for (int i = 0; i < 4; i++) {
-        snprintf(nics->nic[i].dev_name, sizeof(nics->nic[i].dev_name), "m%d", i);
-        nics->nic[i].port = 1;
-        nics->nic[i].speed_mbps = 200000;
-    }
-}
-
-START_TEST(ways_of_a_topology)
-{
-    static struct ib_nics nics;
-    static struct r2_ways w;
-    static struct r2_way bounced[IB_MAX_NICS][IB_MAX_NICS];
-
-    machine(&nics);
-    r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
-    ck_assert_uint_eq(w.port[0], 400000);
-    ck_assert_uint_eq(w.port[3], 200000);
-    ck_assert_uint_eq(w.way[0][1].reach, topo_link_mbps(320, 16));
-    ck_assert_uint_eq(w.way[0][2].reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
-    ck_assert_uint_eq(w.way[0][0].preference, w.way[0][1].preference);
-    ck_assert_uint_eq(w.way[1][2].reach, w.way[0][2].reach); /* m1 is as good for the GPU as m0 */
-    ck_assert_uint_gt(w.way[0][1].preference, w.way[0][2].preference);
-    ck_assert_uint_eq(w.way[0][3].preference, 1);
-    ck_assert_uint_eq(w.way[0][3].n, 0);
-    ck_assert_uint_eq(w.way[3][0].n, 0); /* from what is not in the tree nothing is known */
-    ck_assert_uint_eq(w.way[3][0].reach, 0);
-    /* m2 is no GPU's first choice: its connections are of memory, which needs no peer-to-peer */
-    ck_assert_uint_gt(w.way[2][0].reach, w.way[0][2].reach);
-    /* the GPU's own link is one for all of its ways */
-    ck_assert_uint_ge(w.way[0][0].n, 1);
-    for (int i = 0; i < w.way[0][2].n; i++) {
-        ck_assert_uint_lt(w.way[0][2].link[i], w.links);
-    }
-    r2_ways_make(&w, &nics, NULL, R2_VIA_GPU, bounced);
-    ck_assert_int_eq(memcmp(w.way, w.bounced, sizeof(w.way)), 0);
-    ck_assert_uint_eq(w.links, 0);
-    ck_assert_uint_eq(w.port[0], 200000);
-    ck_assert_uint_eq(w.way[1][2].preference, 1);
-}
-END_TEST
-
-/* The ways are those that a process finds that starts while it is up. */
-START_TEST(ways_with_a_port_that_is_down)
-{
-    static const uint32_t said[] = {0, 2500, 800000};
-    static struct ib_nics nics;
-    static struct r2_ways want, w;
-
-    machine(&nics);
-    for (int i = 0; i < t.nics; i++) {
-        t.nic[i].state = TOPO_STATE_ACTIVE;
-        t.nic[i].rate_mbps = 100000; /* PCI is faster, verbs has counted otherwise */
-    }
-    t.nic[r2_ways_place(&t, &(struct ib_nic){.dev_name = "m4", .port = 1})].rate_mbps =
-        10000; /* not one of ours */
-    r2_ways_make(&want, &nics, &t, R2_VIA_NONE, NULL);
-    ck_assert_uint_eq(want.way[0][2].reach, 100000 * BALANCE_BRIDGE_PERCENT / 100);
-    ck_assert_uint_gt(want.way[0][1].preference, want.way[0][2].preference);
-    for (int i = 0; i < 9; i++) {
-        struct topo_nic *down = &t.nic[r2_ways_place(&t, &nics.nic[i / 3])], up = *down;
-
-        down->state = TOPO_STATE_DOWN;
-        down->rate_mbps = said[i % 3];
-        r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
-        ck_assert_msg(memcmp(&w, &want, sizeof(w)) == 0, "m%d down: port %u, from m0 to m2 %u",
-                      i / 3, w.port[i / 3], w.way[0][2].reach);
-        *down = up;
-    }
-    for (int i = 0; i < t.nics; i++) {
-        t.nic[i].state = TOPO_STATE_DOWN;
-    }
-    r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
-    ck_assert_uint_eq(w.port[0], 200000); /* nobody tells the topology: then verbs */
-}
-END_TEST
-
-/* m0 and m1 are nearer to the GPU than m2 and m4, but not ours (NCCL_IB_HCA, storage): whom else
- * would it use? */
-START_TEST(ways_beside_nics_that_are_not_used)
-{
-    static struct ib_nics nics;
-    static struct r2_ways w;
-
-    machine(&nics);
-    nics.count = 2;
-    nics.nic[0] = nics.nic[2];
-    snprintf(nics.nic[1].dev_name, sizeof(nics.nic[1].dev_name), "m4");
-    r2_ways_make(&w, &nics, &t, R2_VIA_NONE, NULL);
-    ck_assert_uint_eq(w.way[0][0].reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
-    ck_assert_uint_eq(w.way[0][1].reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
-    ck_assert_uint_eq(w.way[0][0].preference, 2);
-    ck_assert_uint_eq(w.way[0][1].preference, 1);
-}
-END_TEST
-
 static void add(TCase *t_case)
 {
     tcase_add_test(t_case, the_other_ends_ports);
@@ -504,12 +474,12 @@ static void add(TCase *t_case)
     tcase_add_test(t_case, balance_off);
     tcase_add_loop_test(t_case, what_cannot_be_is_not_known, 0, 4);
     tcase_add_test(t_case, rates_out_of_the_blue);
+    tcase_add_test(t_case, the_other_end_is_crowded);
+    tcase_add_test(t_case, the_crowd_is_gone_meanwhile);
+    tcase_add_test(t_case, who_stands_in_is_not_told);
     tcase_add_test(t_case, measured_and_wide);
     tcase_add_test(t_case, memory_goes_with_the_last_connection);
     tcase_add_test(t_case, what_others_send_is_left_room);
-    tcase_add_test(t_case, ways_of_a_topology);
-    tcase_add_test(t_case, ways_with_a_port_that_is_down);
-    tcase_add_test(t_case, ways_beside_nics_that_are_not_used);
 }
 
 int main(void)

@@ -50,7 +50,7 @@ static bool connect_all(const struct coll_real *real, const struct coll_cuda *cu
     return done;
 }
 
-static void *shadow_make(const struct coll_user *u, const struct coll_shadow *s)
+static void *shadow_make(struct coll_user *u, const struct coll_shadow *s)
 {
     const struct coll_real *real = coll_real_get();
     const struct coll_cuda *cuda = coll_cuda_get();
@@ -71,7 +71,9 @@ static void *shadow_make(const struct coll_user *u, const struct coll_shadow *s)
     }
     if (!was_asked) {
         R2_WARN("placement: NCCL does not ask this plugin's tuner in the thread that makes a "
-                "communicator: that wants NCCL 2.28 to 2.30, and no other NCCL_TUNER_PLUGIN");
+                "communicator: that wants NCCL 2.28 to 2.30, and NCCL_NET_PLUGIN from the "
+                "beginning, or its file as NCCL_TUNER_PLUGIN");
+        coll_comm_never(&u->comm); /* nor would it ask for another one */
     } else if (connect_all(real, cuda, comm)) {
         return comm;
     } else {

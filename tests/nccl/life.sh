@@ -40,7 +40,7 @@ refused() {
 scenario() {
     case $1 in *"$filter"*) ;; *) return ;; esac
     rm -f "$T"/log.*
-    timeout -k 5 "${NCCL_LIMIT:-300}" "$life" --log "$T" "$1" >"$T/out" 2>&1
+    timeout -k 5 "${NCCL_LIMIT:-600}" "$life" --log "$T" "$1" >"$T/out" 2>&1
     rc=$?
     case $(sed -n 's/^# error: //p' "$T/out") in
     *"cannot open shared object"* | *"does not know the layouts"*)

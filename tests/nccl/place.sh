@@ -42,6 +42,19 @@ wait_for() {
     done
 }
 nic() { "$B/softfab" fault --name "$fab" "h1:n1 $1" || exit 1; }
+# sent FILE: bytes that the NICs beside the GPUs have sent; carry N FROM TO: until h1 has sent N bytes more
+sent() { "$B/softfab" status --name "$fab" --json | jq -c "[.nic[] | select(.host < 4 and .nic < 2)]" >"$1"; }
+carry() {
+    sent "$T/$2"
+    tries=0
+    while :; do
+        sent "$T/$3"
+        [ "$(jq -s "map(map(select(.host == 1) | .tx_bytes) | add) | .[1] - .[0]" "$T/$2" "$T/$3")" -lt "$1" ] || return 0
+        tries=$((tries + 1))
+        [ $tries -lt 1200 ] || { echo "conduct: h1 sends no more" && exit 1; }
+        sleep 0.05
+    done
+}
 C
 # job HOSTS POLICY STEPS OPTIONS...: one job, conducted by the shell commands STEPS; what a job says twice, at its end, counts once
 job() {
@@ -66,6 +79,15 @@ ran_on() { # ran_on N RANKS: the operations of each rank were on N communicators
         sed -n 's/.* AllReduce: .* count 1048576 .* comm \(0x[0-9a-f]*\) .*/\1/p' "$log" | sort -u | wc -l
     done | sort | uniq -c | awk -v n="$1" -v ranks="$2" '$2 > 0 { rows++; right = $1 == ranks && $2 == n } END { exit !(rows == 1 && right) }'
 }
+# seats: what each host sent from .../from to .../to: by the planner h1, in an end seat of the tree, D, and those in the middle 2 D; and where h1 stands in on
+# NIC 0 of its neighbours these made room, so that it carries no more than their NIC 1 (62.5 % without)
+seats() {
+    jq -sr '. as [$from, $to] | [range(4) as $h | [range(2) as $n | [$from, $to | map(select(.host == $h and .nic == $n) | .tx_bytes) | add] | .[1] - .[0]]] |
+        (map(add) | max) as $most | map("\(add / $most * 100 | round / 100) \(.[0] / add * 100 | round)%") as $said |
+        (if (.[1] | add) < 0.65 * $most and (del(.[1]) | all(.[0] < 0.57 * add)) then "right" else "wrong" end) + " " + ($said | join(", "))' "$T/from" "$T/to" >"$T/seats"
+    echo "seats: $(cat "$T/seats")" >>"$T/out"
+    grep -q "^right" "$T/seats"
+}
 told() { grep -qF "placement: $1" "$T/err"; }
 there='wait_for "placement: as good as any"'
 back() {
@@ -73,9 +95,11 @@ back() {
 nic down
 wait_for 'switching communicator 1'
 wait_for 'placement: as good as any' 2
+carry 20000000 before from
+carry 40000000 from to
 nic up
 wait_for 'switching communicator 0'
-wait_for 'placement: as good as any' 3" && by_tree 4 && ran_on 2 4 && told '1 of 4 hosts are degraded' && told "back to the user's own"
+wait_for 'placement: as good as any' 3" && by_tree 4 && ran_on 2 4 && seats && told '1 of 4 hosts are degraded' && told "back to the user's own"
 }
 another() {
     job 4 on "$there
@@ -115,7 +139,7 @@ else
     advises
     say "advise: says what another order would gain" $?
     back
-    say "a host loses a NIC, and has it back: $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
+    say "a host loses a NIC, and has it back: bytes by host, of them over NIC 0: $(cut -d " " -f 2- "$T/seats"); $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
     another
     say "another host loses one, too: $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
     ends

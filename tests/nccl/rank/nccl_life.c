@@ -21,6 +21,7 @@
 /* From 2.26.2 to 2.27.7 progressOps() returns success whatever an operation of the proxy did:
  * nothing ends the communicator. */
 #define ERRORS       "way for an error of the network: its progressOps() drops it"
+#define PLACES       "communicator made in the caller's thread (docs/collectives.md)"
 #define DROPS_ERRORS (nccl_lib.version >= 22602 && nccl_lib.version < 22800)
 
 const struct life_scenario life_scenarios[] = {
@@ -122,6 +123,14 @@ const struct life_scenario life_scenarios[] = {
      {KEEPS, "STANDIN_SM=80", "STANDIN_DMABUF=0"},
      NULL,
      life_gpu},
+    {"placed",
+     "two communicators switch to shadows; one is aborted there, one while its shadow is made",
+     4,
+     false,
+     {KEEPS, "NCCL_ALGO=Tree", "NCCL_IB_HCA==fab0,fab1", "NCCL_DEBUG_SUBSYS=INIT,NET,REG,COLL"},
+     PLACES,
+     life_placed,
+     true},
 };
 const int life_scenarios_n = sizeof(life_scenarios) / sizeof(life_scenarios[0]);
 
@@ -144,7 +153,8 @@ static bool has_function(const char *name)
            (strcmp(name, "ncclCommRevoke") == 0 && life_calls.revoke) ||
            (strcmp(name, "ncclCommFinalize") == 0 && life_calls.finalize) ||
            (strcmp(name, "ncclMemAlloc") == 0 && life_calls.mem_alloc && life_calls.mem_free) ||
-           (strcmp(name, ERRORS) == 0 && !DROPS_ERRORS);
+           (strcmp(name, ERRORS) == 0 && !DROPS_ERRORS) ||
+           (strcmp(name, PLACES) == 0 && nccl_lib.version >= 22800);
 }
 
 static void log_name(struct life *l)

@@ -188,9 +188,10 @@ struct life_scenario {
     const char *name, *what;
     int ranks;
     bool gpu;           /* a fabric that reaches memory of GPUs by the driver (softfab up --gpu) */
-    const char *set[4]; /* NAME=VALUE */
+    const char *set[5]; /* NAME=VALUE */
     const char *wants;  /* a function of NCCL's, or ERRORS; skipped without it; NULL: none */
     void (*run)(struct life *l);
+    bool placed; /* libr2coll.so in front of NCCL, NCCL_R2_PLACE=on */
 };
 extern const struct life_scenario life_scenarios[];
 extern const int life_scenarios_n;
@@ -209,6 +210,7 @@ void life_registered(struct life *l);
 void life_cycles(struct life *l);
 void life_forgotten(struct life *l);
 void life_gpu(struct life *l);
+void life_placed(struct life *l);
 
 /* The conductor: one scenario, from fabric up to fabric down. The exit code. */
 int life_conduct(const struct life_scenario *s, const char *log_dir);

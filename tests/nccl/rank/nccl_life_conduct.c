@@ -280,6 +280,15 @@ static void rank_become(struct conduct *c, int rank, const char *log_dir, pid_t 
     setenv("NCCL_DEBUG", "INFO", 1); /* scenarios read it */
     setenv("NCCL_DEBUG_SUBSYS", "INIT,NET,REG", 0);
     setenv("NCCL_DEBUG_FILE", log, 1);
+    if (c->s->placed) {
+        char coll[PATH_MAX + 32];
+
+        snprintf(coll, sizeof(coll), "%s/libr2coll.so", c->folder);
+        setenv("LD_PRELOAD", coll, 1);
+        snprintf(coll, sizeof(coll), "%s/libnccl-net-r2.so", c->folder);
+        setenv("NCCL_NET_PLUGIN", coll, 0); /* libr2coll.so looks at it before main() */
+        setenv("NCCL_R2_PLACE", "on", 1);
+    }
     for (size_t i = 0; i < sizeof(c->s->set) / sizeof(c->s->set[0]) && c->s->set[i]; i++) {
         char name[64];
         const char *is = strchr(c->s->set[i], '=');

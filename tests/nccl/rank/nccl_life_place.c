@@ -1,0 +1,76 @@
+/* Communicators with libr2coll.so in front of NCCL (docs/collectives.md): two at once, one aborted
+ * while it uses a shadow, one while its shadow is made. */
+#include "tests/nccl/rank/nccl_life.h"
+
+#include <stdio.h>
+
+#define COUNT  (1u << 20) /* int32 elements: below 1 MiB operations stay where they are */
+#define BYTES  ((size_t)COUNT * 4)
+#define ROUNDS 2000 /* a guard, as LIFE_LIMIT_S */
+
+/* An all_reduce of all ranks; whether NCCL was given another communicator than the user's. */
+static bool runs_on_a_shadow(struct life *l, struct life_comm *c)
+{
+    char own[64];
+    uint64_t before;
+
+    snprintf(own, sizeof(own), "comm %p [nranks=", (void *)c->nccl);
+    before = life_log_count(l, own);
+    life_run(l, c, LIFE_ALL_REDUCE, COUNT);
+    return life_log_count(l, own) == before;
+}
+
+/* Operations on each of them in turn until all use shadows, or none does, on all ranks. */
+static void until(struct life *l, struct life_comm **c, int n, bool shadows)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t right = 0;
+
+        for (int i = 0; i < n; i++) {
+            right += runs_on_a_shadow(l, c[i]) == shadows;
+        }
+        if (life_all(l, right) == (uint64_t)(n * l->ranks)) {
+            return;
+        }
+    }
+    life_fail(l, PERF_NET, "%d operations on each of %d communicators, and not all are %s", ROUNDS,
+              n, shadows ? "on shadows" : "back");
+}
+
+/* Operations until some rank has entered NCCL to make a shadow, and an abort of all then. */
+static double abort_while_made(struct life *l, struct life_comm *c)
+{
+    uint64_t before = life_log_count(l, "Init START"), begun = 0;
+
+    for (int round = 0; round < ROUNDS && begun == 0; round++) {
+        LIFE_WANT(l, !runs_on_a_shadow(l, c), "it is on a shadow, and nothing was seen of that");
+        begun = life_all(l, life_log_count(l, "Init START") > before);
+    }
+    LIFE_WANT(l, begun > 0, "%d operations, and no shadow is made", ROUNDS);
+    return life_abort(l, c);
+}
+
+void life_placed(struct life *l)
+{
+    struct life_comm a, b, c, *both[] = {&a, &b}, *second[] = {&b};
+    double ms;
+
+    life_comm_make(l, &a, BYTES);
+    life_comm_make(l, &b, BYTES);
+    until(l, both, 2, false);
+    life_ask_all(l, "fault h1:n1 down");
+    until(l, both, 2, true);
+    ms = life_abort(l, &a);
+    life_comm_free(l, &a);
+    LIFE_WANT(l, runs_on_a_shadow(l, &b), "the abort of one has moved the other");
+    life_say(l, "two communicators on shadows; ncclCommAbort of one %.0f ms", ms);
+    life_comm_make(l, &c, BYTES);
+    ms = abort_while_made(l, &c);
+    life_comm_free(l, &c);
+    LIFE_WANT(l, runs_on_a_shadow(l, &b), "the abort of one has moved the other");
+    life_say(l, "ncclCommAbort while a shadow is made %.0f ms", ms);
+    life_ask_all(l, "fault h1:n1 up");
+    until(l, second, 1, false);
+    life_destroy(l, &b);
+    life_comm_free(l, &b);
+}

@@ -83,7 +83,7 @@ without "resort-no-nics-alltoall" h1:n0,h1:n1,h1:n2,h1:n3 FABRIC_FAULT=h1:*,remo
 # Rings of ranks with one GPU each use the two NICs beside it, 0 and 1: a fault of another one would be missed by nobody.
 # A NIC whose link or device is gone carries nothing afterwards.
 for op in $OPS; do
-    for what in down blackhole blackhole-tx blackhole-rx ack-lost hang fatal remove send-error unplug; do
+    for what in down blackhole blackhole-tx blackhole-rx hang fatal remove send-error unplug; do
         fault "$what-$op" 1 h1:n1 -- $op $F $D --fault "1s:h1:n1 $what"
     done
     fault "cut-$op" 1 h0:n1 -- $op $F $D --fault "1s:h0:n1 cut h1:n1"
@@ -93,6 +93,7 @@ for op in $OPS; do
     for what in qp-error gid-change send-stuck; do
         fault "$what-$op" 1 h0:n1 NCCL_R2_FAILBACK=manual -- $op $F $D --fault "1s:h0:n1 $what"
     done
+    fault "ack-lost-$op" 1 h1:n1 NCCL_R2_FAILBACK=manual -- $op $F $D --fault "1s:h1:n1 ack-lost"
     for what in "loss 1%" "corrupt 1%" "dup 1%" "delay 5ms" "rate 20MB/s" call-error mr-fail; do
         bears "$(echo "$what" | cut -d' ' -f1)-$op" 1 -- $op $F $D --fault "1s:h1:n1 $what"
     done

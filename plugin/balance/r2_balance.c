@@ -287,6 +287,7 @@ void r2_balance_room(struct r2_comm *c, uint32_t room)
         return;
     }
     c->flow->room = room;
+    c->inst->balance->due = 1; /* the plan may have the same paths as before, by other weights */
     r2_balance_wide(c, R2_WIDE_ROOM, room != 0);
     r2_comm_visit(c);
     weights_own(c, paths_of(c));

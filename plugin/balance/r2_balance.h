@@ -32,6 +32,8 @@ struct r2_flow {
     uint8_t wide;      /* S: enum r2_wide, why its plan takes in all usable paths */
     bool is_open;      /* ... it was set up, neither closed nor failed */
     bool is_displaced; /* ... and none of the usable paths is of its home NIC pair */
+    bool is_fresh;     /* it has moved something since the look before */
+    uint8_t stands;    /* looks in a row in which it was displaced and fresh, at most R2_STANDS */
     struct {
         bool ever;      /* it was told of something else than the rates of our NICs */
         uint8_t repeat; /* times that it is to be told again */
@@ -49,6 +51,9 @@ struct r2_flow {
         } came; /* R, r2_balance_room.c */
     };
 };
+
+/* So often it stands in: who puts its work elsewhere by itself is not mistaken for that. */
+#define R2_STANDS 3
 
 /* Why a plan takes in all usable paths though its primary is up. */
 enum r2_wide { R2_WIDE_SLOW = 1, R2_WIDE_ROOM = 2 };

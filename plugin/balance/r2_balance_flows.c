@@ -83,6 +83,7 @@ static bool demand_follow(struct r2_comm *c, uint64_t ns)
 {
     uint64_t bytes = c->watch->load.moved - c->flow->marked, before = c->flow->demand;
 
+    c->flow->is_fresh = bytes != 0;
     c->flow->marked = c->watch->load.moved;
     c->flow->demand =
         before / 2 + (bytes < UINT32_MAX * 1024ull ? bytes * 1000000 / (ns / 1000 + 1) : 0) / 2;

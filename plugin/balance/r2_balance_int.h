@@ -36,6 +36,7 @@ struct r2_balance_home {
 struct r2_balance_room {
     uint32_t displaced[2]; /* connections that cannot use their home NIC: that receive, that send */
     uint32_t nics;         /* S: bit per NIC, some connection at home there makes room */
+    bool stands;           /* S: some connection stands in */
     bool told;             /* S: some other end announces less of a NIC than at set-up */
     bool looks;            /* R: what comes in is counted */
     uint32_t series;       /* ... anew each time that begins */

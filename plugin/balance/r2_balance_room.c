@@ -29,6 +29,40 @@ static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
     return nics;
 }
 
+/* --- who stands in --- */
+
+static bool stands_in(const struct r2_comm *c)
+{
+    return c->flow->stands == R2_STANDS;
+}
+
+/* @moves: some connection of that direction is fresh; where none is, nothing is known. */
+static void stands_follow(struct r2_comm *c, bool moves)
+{
+    if (!c->flow->is_displaced || (moves && !c->flow->is_fresh)) {
+        c->flow->stands = 0;
+    } else if (c->flow->is_fresh && c->flow->stands < R2_STANDS) {
+        c->flow->stands++;
+    }
+}
+
+/* Whether some connection that sends, or receives, does. */
+static bool all_stand_follow(struct r2_inst *inst, int is_send)
+{
+    bool moves = false, some = false;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        moves |= c->is_send == is_send && c->flow->is_fresh;
+    }
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        if (c->is_send == is_send) {
+            stands_follow(c, moves);
+            some |= stands_in(c);
+        }
+    }
+    return some;
+}
+
 /* --- S: what this host sends --- */
 
 struct out {
@@ -57,7 +91,7 @@ static void out_add(const struct r2_comm *c, struct out *out)
         uint64_t bytes = (uint64_t)((double)c->flow->demand * part);
 
         out->all[c->conn.path[p].nic] += bytes;
-        out->bound[c->conn.path[p].nic] += c->flow->is_displaced ? bytes : 0;
+        out->bound[c->conn.path[p].nic] += stands_in(c) ? bytes : 0;
     }
 }
 
@@ -92,7 +126,7 @@ static uint32_t room_of(const struct r2_comm *c, const struct out *out)
 static uint32_t room_wanted(const struct r2_comm *c, const struct out *out)
 {
     uint32_t room = room_of(c, out);
-    struct balance_room_facts f = {.some_stand_in = c->inst->balance->making.displaced[1] != 0,
+    struct balance_room_facts f = {.some_stand_in = c->inst->balance->making.stands,
                                    .home = out->all[home_of(c)],
                                    .bound = out->bound[home_of(c)],
                                    .elsewhere = UINT64_MAX,
@@ -132,6 +166,7 @@ static void sending(struct r2_inst *inst)
         return;
     }
     b->due |= r2_flows_hear(inst);
+    b->making.stands = all_stand_follow(inst, 1);
     memset(&out, 0, sizeof(out));
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->is_send && c->flow->plan) {
@@ -154,32 +189,50 @@ static void sending(struct r2_inst *inst)
 
 /* --- R: what comes in --- */
 
-/* A sender of which some connection stands in divides what it sends by what it has left: it is told
- * of nothing that it brings about. */
-static bool is_bound(const struct r2_peer *peer)
-{
-    for (const struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
-        if (!c->is_send && c->flow->is_displaced) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What came over each path: half of it since the last look, as with what is sent. Of the first look
  * of a series nothing is known. */
 static void came_follow(struct r2_comm *c, uint32_t series)
 {
     bool first = c->flow->came.series != series;
 
+    c->flow->is_fresh = false;
     for (int p = 0; p < c->conn.npaths; p++) {
         uint64_t bytes = IB_RLX_GET(c->conn.path[p].count.bytes), before = c->flow->came.bytes[p];
 
         c->flow->came.bytes[p] = bytes;
         bytes -= bytes >= before ? before : 0; /* less: a new incarnation */
+        c->flow->is_fresh |= !first && bytes != 0;
         c->flow->came.sum[p] = first ? 0 : c->flow->came.sum[p] / 2 + bytes;
     }
     c->flow->came.series = series;
+}
+
+static uint64_t came_sum(const struct r2_comm *c)
+{
+    uint64_t sum = 0;
+
+    for (int p = 0; p < c->conn.npaths; p++) {
+        sum += c->flow->came.sum[p];
+    }
+    return sum;
+}
+
+/*
+ * A sender of which connections stand in, and bring an eighth of what comes from it, divides what
+ * it sends by what it has left: it is told of nothing that it brings about. One that has put its
+ * work elsewhere by itself, and lets those connections rest, crowds nobody.
+ */
+static bool is_bound(const struct r2_peer *peer)
+{
+    uint64_t all = 0, displaced = 0;
+
+    for (const struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
+        uint64_t sum = c->is_send ? 0 : came_sum(c);
+
+        all += sum;
+        displaced += stands_in(c) ? sum : 0;
+    }
+    return displaced > all / 8;
 }
 
 struct incoming {
@@ -191,6 +244,12 @@ struct incoming {
 
 static void in_count(struct r2_inst *inst, struct incoming *i)
 {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        if (!c->is_send) {
+            came_follow(c, inst->balance->making.series);
+        }
+    }
+    all_stand_follow(inst, 0);
     for (struct r2_peer *peer = inst->index.peers; peer; peer = peer->next) {
         bool bound = is_bound(peer);
 
@@ -198,7 +257,6 @@ static void in_count(struct r2_inst *inst, struct incoming *i)
             if (c->is_send) {
                 continue;
             }
-            came_follow(c, inst->balance->making.series);
             i->reach |= bound ? 0 : nics_of(c, c->flow->usable);
             for (int p = 0; p < c->conn.npaths; p++) {
                 struct balance_in *in = &i->in[c->conn.path[p].nic];

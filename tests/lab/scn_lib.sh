@@ -26,7 +26,7 @@ bad() {
     echo "FAILED $1: $2"
     for f in "$run".r? "$run".f "$run".reset "$run".prepare; do
         [ -e "$f" ] || continue
-        { grep -v '^lab: ' "$f" | grep -E 'WARN|error|rror:|DOWN|# r2 (checked|stall|fault)|FAILED' | tail -8 | cut -c1-200
+        { grep -v '^lab: ' "$f" | grep -E 'WARN|error|rror:|\.c:[0-9]+: |DOWN|# r2 (checked|stall|fault)|FAILED' | tail -8 | cut -c1-200
             grep '^lab: ' "$f" | tail -60 | cut -c1-400; } | sed "s|^|    $(basename "$f") |"
     done
 }

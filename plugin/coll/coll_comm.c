@@ -39,6 +39,16 @@ static void changed(struct coll_comm *c)
     pthread_cond_broadcast(&c->changed);
 }
 
+/* Lock held. It switches no more. That the user has ended it is not taken back: a thread that makes
+ * a shadow may find out later. */
+static void cannot(struct coll_comm *c)
+{
+    if (c->facts.can == PLACE_CAN) {
+        c->facts.can = PLACE_CAN_NOT;
+        changed(c);
+    }
+}
+
 static int slot_number(const struct coll_comm *c, const struct place_held_slot *s)
 {
     return (int)(s - c->held.slot);
@@ -102,8 +112,7 @@ bool coll_comm_take_back(struct coll_comm *c, unsigned n)
     pthread_mutex_lock(&c->lock);
     done = place_member_take_back(&c->member, n);
     if (!done) {
-        c->facts.can = PLACE_CAN_NOT;
-        changed(c);
+        cannot(c);
     }
     pthread_mutex_unlock(&c->lock);
     c->kick();
@@ -135,8 +144,7 @@ void coll_comm_never(struct coll_comm *c)
     pthread_mutex_lock(&c->lock);
     if (!c->member.never) {
         place_member_never(&c->member);
-        c->facts.can = PLACE_CAN_NOT;
-        changed(c);
+        cannot(c);
     }
     pthread_mutex_unlock(&c->lock);
     c->kick();
@@ -206,8 +214,7 @@ static bool is_ready(struct coll_comm *c, uint32_t comm)
 static void asked(struct coll_comm *c, uint32_t comm)
 {
     if (c->only_advises) {
-        c->facts.can = PLACE_CAN_NOT;
-        changed(c);
+        cannot(c);
     } else if (place_held_promise(&c->held, comm) != NULL) {
         changed(c);
     }

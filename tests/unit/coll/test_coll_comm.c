@@ -402,6 +402,18 @@ START_TEST(it_keeps_its_promise)
 }
 END_TEST
 
+/* A thread that makes a shadow finds out that there can be none, and the hub learns that the rank
+ * has left all the same. */
+START_TEST(never_after_it_has_left)
+{
+    ck_assert(!coll_comm_end(&c, false, 1));
+    ck_assert_int_eq(facts().can, PLACE_HAS_LEFT);
+    coll_comm_never(&c);
+    takes_comm(PLACE_NOTE_ASK, 1);
+    ck_assert_int_eq(facts().can, PLACE_HAS_LEFT);
+}
+END_TEST
+
 START_TEST(nobody_is_left_to_be_told)
 {
     coll_comm_lost(&c);
@@ -425,6 +437,7 @@ static void add(TCase *t)
     tcase_add_test(t, it_ends_when_shadows_are_freed);
     tcase_add_test(t, and_when_they_are_aborted);
     tcase_add_test(t, it_keeps_its_promise);
+    tcase_add_test(t, never_after_it_has_left);
     tcase_add_test(t, nobody_is_left_to_be_told);
 }
 

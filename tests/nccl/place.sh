@@ -9,6 +9,10 @@ if [ ! -x "$B/r2_nccl" ]; then
     echo "no CUDA toolkit with nccl.h when this was built (CUDA=DIR names one)"
     exit 77
 fi
+command -v jq >/dev/null || {
+    echo "jq is not installed"
+    exit 77
+}
 T=$(mktemp -d) || exit 1
 fab=place$$
 trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$T"' EXIT

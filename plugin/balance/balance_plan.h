@@ -8,9 +8,9 @@
  *
  * A connection's weights are for the paths of its plan alone. Which these are is decided elsewhere
  * (ib_send_plan_paths): the primary NIC pair while it is usable, afterwards all usable ones; with
- * NCCL_R2_SPREAD, or conn->wide for this connection, all usable ones from the beginning. So a plan
- * takes in other NICs' paths while no NIC is dead by setting conn->wide (r2_balance_wide), and a
- * path that is slow without being dead gets less by its mbps_measured.
+ * NCCL_R2_SPREAD all usable ones from the beginning, with conn->wide those of it. So a plan takes
+ * in other NICs' paths while no NIC is dead (r2_balance_wide, r2_balance_make_room), and a path
+ * that is slow without being dead gets less by its mbps_measured.
  */
 #ifndef BALANCE_PLAN_H
 #define BALANCE_PLAN_H

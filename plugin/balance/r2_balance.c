@@ -129,40 +129,18 @@ static void weights_set(struct r2_comm *c, const struct balance_conn *conn, cons
     }
 }
 
-/* Gate held: those of @paths by their limits alone; the others have none. */
-static void weights_own(struct r2_comm *c, uint32_t paths)
+void r2_balance_begin(struct r2_comm *c)
 {
     uint32_t weight[BALANCE_PLAN_PATHS];
     uint8_t first[IB_MAX_PATHS];
     struct balance_conn conn;
     struct balance_facts f;
 
-    facts_begin(c->inst->balance, &f);
-    conn_make(c, paths, &conn, first);
-    balance_plan_own(&f, &conn, weight);
-    memset(c->conn.weight, 0, sizeof(c->conn.weight));
-    weights_set(c, &conn, first, weight);
-}
-
-static uint32_t all_paths(const struct r2_comm *c)
-{
-    return (1u << c->conn.npaths) - 1;
-}
-
-void r2_balance_begin(struct r2_comm *c)
-{
     c->flow->host = r2_fnv_add(R2_FNV_BASIS, c->far.host, strlen(c->far.host));
-    weights_own(c, all_paths(c));
-}
-
-/* The paths that may carry. One that makes room uses no more NICs than it has to: a message that is
- * cut for many is there when the last of them has its part. */
-static uint32_t paths_of(const struct r2_comm *c)
-{
-    uint32_t home = ib_conn_pair(&c->conn, 0);
-
-    return c->flow->wide == R2_WIDE_ROOM && (c->flow->usable & home) ? home | c->flow->room
-                                                                     : all_paths(c);
+    facts_begin(c->inst->balance, &f);
+    conn_make(c, (1u << c->conn.npaths) - 1, &conn, first);
+    balance_plan_own(&f, &conn, weight);
+    weights_set(c, &conn, first, weight);
 }
 
 void r2_balance_comm(struct r2_comm *c)
@@ -177,7 +155,7 @@ void r2_balance_comm(struct r2_comm *c)
     if (!c->is_send) {
         return;
     }
-    r2_flow_plan(c, is_open ? ib_send_plan_paths(&c->conn) & paths_of(c) : 0);
+    r2_flow_plan(c, is_open ? ib_send_plan_paths(&c->conn) : 0);
     if (bounced != c->flow->bounced) {
         c->flow->bounced = bounced;
         b->due = 1;
@@ -262,38 +240,33 @@ uint32_t r2_balance_limit(const struct r2_comm *c, int p)
     return least;
 }
 
-void r2_balance_wide(struct r2_comm *c, enum r2_wide why, bool on)
+static void wide_follow(struct r2_comm *c)
 {
-    if (!c->is_send ||
-        atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE) {
-        return;
-    }
-    c->flow->wide = (uint8_t)(on ? c->flow->wide | why : c->flow->wide & ~why);
-    if (c->conn.wide == (c->flow->wide != 0)) { /* nobody else writes it */
+    uint32_t wide = c->flow->is_slow ? UINT32_MAX : c->flow->room;
+
+    if (c->conn.wide == wide) { /* nobody else writes it */
         return;
     }
     r2_comm_visit(c);
-    c->conn.wide = c->flow->wide != 0;
+    c->conn.wide = wide;
     ib_send_replan(c->tx);
     r2_comm_unvisit(c);
     r2_comm_kick(c); /* r2_balance_comm() finds the new plan */
 }
 
-void r2_balance_room(struct r2_comm *c, uint32_t room)
+void r2_balance_wide(struct r2_comm *c, int on)
 {
-    bool was = c->flow->wide & R2_WIDE_ROOM;
-
-    if (room == c->flow->room && was == (room != 0)) {
-        return;
+    if (c->is_send &&
+        atomic_load_explicit(&c->state.setup, memory_order_relaxed) == R2_SETUP_DONE) {
+        c->flow->is_slow = on != 0;
+        wide_follow(c);
     }
+}
+
+void r2_balance_make_room(struct r2_comm *c, uint32_t room)
+{
     c->flow->room = room;
-    c->inst->balance->due = 1; /* the plan may have the same paths as before, by other weights */
-    r2_balance_wide(c, R2_WIDE_ROOM, room != 0);
-    r2_comm_visit(c);
-    weights_own(c, paths_of(c));
-    ib_send_replan(c->tx);
-    r2_comm_unvisit(c);
-    r2_comm_kick(c);
+    wide_follow(c);
 }
 
 /* --- dividing --- */

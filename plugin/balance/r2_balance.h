@@ -28,12 +28,12 @@ struct r2_flow {
     struct r2_comm *busy_next, **busy_prev; /* those that have moved something lately */
     uint32_t port_first[IB_MAX_PATHS];      /* S: the most that was ever announced in port_there */
     uint32_t usable;                        /* paths, after its last step */
-    uint32_t room;     /* S: paths to which it may move what its home NIC has */
-    uint8_t wide;      /* S: enum r2_wide, why its plan takes in all usable paths */
+    uint32_t room;     /* S: paths to which it may move what its home NIC has; 0: it stays there */
+    bool is_slow;      /* S: r2_balance_wide() */
     bool is_open;      /* ... it was set up, neither closed nor failed */
     bool is_displaced; /* ... and none of the usable paths is of its home NIC pair */
     bool is_fresh;     /* it has moved something since the look before */
-    uint8_t stands;    /* looks in a row in which it was displaced and fresh, at most R2_STANDS */
+    uint8_t stands;    /* looks in a row in which it was displaced and fresh, r2_balance_room.c */
     struct {
         bool ever;      /* it was told of something else than the rates of our NICs */
         uint8_t repeat; /* times that it is to be told again */
@@ -51,12 +51,6 @@ struct r2_flow {
         } came; /* R, r2_balance_room.c */
     };
 };
-
-/* So often it stands in: who puts its work elsewhere by itself is not mistaken for that. */
-#define R2_STANDS 3
-
-/* Why a plan takes in all usable paths though its primary is up. */
-enum r2_wide { R2_WIDE_SLOW = 1, R2_WIDE_ROOM = 2 };
 
 /* Before the service thread is started. @t is read here and not kept; NULL: not known. -1: out of
  * memory. */
@@ -99,15 +93,13 @@ void r2_balance_on_channel(struct r2_comm *c);
  * wanted; @nic_mbps: that its NIC here was seen to carry of all its pairs. 0: not known any more.
  * To be set alike for all of them. It counts from the next r2_balance_step() on, while the plan has
  * more than one NIC pair. wide: the plan of @c takes in all usable paths though its primary is up,
- * as long as there is a reason; at once. Nothing happens for a connection that receives, is not set
+ * or no more than without; at once. Nothing happens for a connection that receives, is not set
  * up, or has no such path.
  */
 void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps);
 /* Mb/s of the port of @nic, as far as topology and verbs tell; 0 unknown. */
 uint32_t r2_balance_port(const struct r2_inst *inst, int nic);
-void r2_balance_wide(struct r2_comm *c, enum r2_wide why, bool on);
-/* S: it makes room, by the paths @room beside those of its home NIC; 0: not any more. */
-void r2_balance_room(struct r2_comm *c, uint32_t room);
+void r2_balance_wide(struct r2_comm *c, int on);
 
 /* Least known limit of path @p of @c in Mb/s, of both ports and the ways inside both hosts; 0: none
  * is known. */

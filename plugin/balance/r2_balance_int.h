@@ -36,7 +36,7 @@ struct r2_balance_home {
 struct r2_balance_room {
     uint32_t displaced[2]; /* connections that cannot use their home NIC: that receive, that send */
     uint32_t nics;         /* S: bit per NIC, some connection at home there makes room */
-    bool stands;           /* S: some connection stands in */
+    bool stands[2];        /* some connection that receives, that sends, stands in */
     bool told;             /* S: some other end announces less of a NIC than at set-up */
     bool looks;            /* R: what comes in is counted */
     uint32_t series;       /* ... anew each time that begins */
@@ -86,6 +86,9 @@ bool r2_flow_tick(struct r2_inst *inst, uint64_t ns);
  */
 void r2_flows_publish(struct r2_inst *inst);
 bool r2_flows_hear(struct r2_inst *inst);
+
+/* S, open: it makes room, by the paths @room beside those of its home NIC; 0: not any more. */
+void r2_balance_make_room(struct r2_comm *c, uint32_t room);
 
 /* r2_balance_room.c */
 /* Gate held, after each step of @c: what of it is usable now; nothing, where it is not open. look:

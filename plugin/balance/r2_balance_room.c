@@ -13,6 +13,7 @@
 
 #define REPEATS 3 /* of what is announced: a channel that is lost takes what was queued with it */
 #define RESTS   8 /* looks between two announcements to a connection, but for the last one */
+#define STANDS  3 /* looks in a row: who puts its work elsewhere by itself does not stand in */
 
 static uint8_t home_of(const struct r2_comm *c)
 {
@@ -33,34 +34,34 @@ static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
 
 static bool stands_in(const struct r2_comm *c)
 {
-    return c->flow->stands == R2_STANDS;
+    return c->flow->stands == STANDS;
 }
 
 /* @moves: some connection of that direction is fresh; where none is, nothing is known. */
 static void stands_follow(struct r2_comm *c, bool moves)
 {
-    if (!c->flow->is_displaced || (moves && !c->flow->is_fresh)) {
+    if (c->flow->is_displaced && c->flow->is_fresh) {
+        c->flow->stands += c->flow->stands < STANDS;
+    } else if (moves) {
         c->flow->stands = 0;
-    } else if (c->flow->is_fresh && c->flow->stands < R2_STANDS) {
-        c->flow->stands++;
     }
 }
 
-/* Whether some connection that sends, or receives, does. */
-static bool all_stand_follow(struct r2_inst *inst, int is_send)
+/* Those that send, or that receive. */
+static void all_stand_follow(struct r2_inst *inst, int is_send)
 {
-    bool moves = false, some = false;
+    bool moves = false, *some = &inst->balance->making.stands[is_send];
 
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         moves |= c->is_send == is_send && c->flow->is_fresh;
     }
+    *some = false;
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->is_send == is_send) {
             stands_follow(c, moves);
-            some |= stands_in(c);
+            *some |= stands_in(c);
         }
     }
-    return some;
 }
 
 /* --- S: what this host sends --- */
@@ -126,13 +127,13 @@ static uint32_t room_of(const struct r2_comm *c, const struct out *out)
 static uint32_t room_wanted(const struct r2_comm *c, const struct out *out)
 {
     uint32_t room = room_of(c, out);
-    struct balance_room_facts f = {.some_stand_in = c->inst->balance->making.stands,
+    struct balance_room_facts f = {.some_stand_in = c->inst->balance->making.stands[1],
                                    .home = out->all[home_of(c)],
                                    .bound = out->bound[home_of(c)],
                                    .elsewhere = UINT64_MAX,
                                    .first = c->flow->port_first[0],
                                    .now = c->flow->port_there[0],
-                                   .is_making = c->flow->wide & R2_WIDE_ROOM};
+                                   .is_making = c->flow->room != 0};
 
     for (uint32_t m = nics_of(c, room); m; m &= m - 1) {
         uint64_t all = out->all[__builtin_ctz(m)];
@@ -162,11 +163,12 @@ static void sending(struct r2_inst *inst)
     uint32_t makes = 0;
     bool told = false;
 
-    if (b->making.displaced[1] == 0 && b->making.nics == 0 && !b->making.told) {
+    if (b->making.displaced[1] == 0 && b->making.nics == 0 && !b->making.told &&
+        !b->making.stands[1]) {
         return;
     }
     b->due |= r2_flows_hear(inst);
-    b->making.stands = all_stand_follow(inst, 1);
+    all_stand_follow(inst, 1);
     memset(&out, 0, sizeof(out));
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->is_send && c->flow->plan) {
@@ -178,7 +180,7 @@ static void sending(struct r2_inst *inst)
         if (c->is_send && c->flow->is_open) {
             uint32_t room = c->flow->plan ? room_wanted(c, &out) : 0;
 
-            r2_balance_room(c, room);
+            r2_balance_make_room(c, room);
             makes |= (uint32_t)(room != 0) << home_of(c);
             told |= r2_room_is_told(c, 0);
         }
@@ -195,6 +197,7 @@ static void came_follow(struct r2_comm *c, uint32_t series)
 {
     bool first = c->flow->came.series != series;
 
+    c->flow->told.rest = first ? 0 : c->flow->told.rest;
     c->flow->is_fresh = false;
     for (int p = 0; p < c->conn.npaths; p++) {
         uint64_t bytes = IB_RLX_GET(c->conn.path[p].count.bytes), before = c->flow->came.bytes[p];
@@ -207,32 +210,16 @@ static void came_follow(struct r2_comm *c, uint32_t series)
     c->flow->came.series = series;
 }
 
-static uint64_t came_sum(const struct r2_comm *c)
-{
-    uint64_t sum = 0;
-
-    for (int p = 0; p < c->conn.npaths; p++) {
-        sum += c->flow->came.sum[p];
-    }
-    return sum;
-}
-
-/*
- * A sender of which connections stand in, and bring an eighth of what comes from it, divides what
- * it sends by what it has left: it is told of nothing that it brings about. One that has put its
- * work elsewhere by itself, and lets those connections rest, crowds nobody.
- */
+/* A sender of which some connection stands in divides what it sends by what it has left: it is told
+ * of nothing that it brings about. */
 static bool is_bound(const struct r2_peer *peer)
 {
-    uint64_t all = 0, displaced = 0;
-
     for (const struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
-        uint64_t sum = c->is_send ? 0 : came_sum(c);
-
-        all += sum;
-        displaced += stands_in(c) ? sum : 0;
+        if (!c->is_send && stands_in(c)) {
+            return true;
+        }
     }
-    return displaced > all / 8;
+    return false;
 }
 
 struct incoming {
@@ -378,7 +365,7 @@ static void receiving(struct r2_inst *inst)
     struct r2_balance_room *room = &inst->balance->making;
     struct incoming i = {.all = 0};
 
-    if (room->displaced[0] == 0 && room->announced == 0) {
+    if (room->displaced[0] == 0 && room->announced == 0 && !room->stands[0]) {
         room->looks = false;
         return;
     }
@@ -430,9 +417,7 @@ uint32_t r2_room_left(const struct r2_comm *c, int p)
 uint32_t r2_room_host(const struct r2_comm *c)
 {
     for (uint32_t m = c->flow->plan; m; m &= m - 1) {
-        int p = __builtin_ctz(m);
-
-        if (c->flow->port_there[p] < c->flow->port_first[p]) {
+        if (r2_room_is_told(c, __builtin_ctz(m))) {
             return r2_fnv_add(c->flow->host, &c->peer, sizeof(c->peer));
         }
     }

@@ -250,7 +250,7 @@ static void apply(struct r2_pair *pair)
             if (c->conn.path[p].nic == pair->nic && c->conn.path[p].peer_nic == pair->peer_nic) {
                 r2_balance_measured(c, p, mbps, nic);
                 if (p == 0) { /* the primary */
-                    r2_balance_wide(c, R2_WIDE_SLOW, pair->pace->slow.part != 0);
+                    r2_balance_wide(c, pair->pace->slow.part != 0);
                 }
             }
         }

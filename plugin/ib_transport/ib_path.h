@@ -179,7 +179,8 @@ struct ib_conn {
                          once set-up has begun */
     uint32_t weight[IB_MAX_PATHS]; /* of the NIC pair of each path, in any unit, against the others:
                                       written by r2_balance only; 0 where others carry all */
-    uint8_t wide; /* all usable paths carry, though the primary is up; written by r2_balance only */
+    uint32_t wide; /* bit per path that carries, if it is usable, though the primary is up; written
+                      by r2_balance only */
     uint32_t touched; /* IB_RLX: bit per path on which something was posted since it was last found
                          quiet; cleared by the watchdog, with the gate held */
     uint8_t awake; /* IB_RLX: the watchdog checks it, or has been woken to; cleared as touched is */

@@ -207,8 +207,8 @@ int ib_send_unpost(struct ib_send *tx, int p, uint32_t inc);
 
 /*
  * The paths that the plan is of: those of the primary NIC pair while it is usable, else all usable
- * ones, or only those of the first NIC pair that is (NCCL_R2_BALANCE=off); all usable ones from the
- * beginning with NCCL_R2_SPREAD or conn->wide. Pure.
+ * ones, or only those of the first NIC pair that is (NCCL_R2_BALANCE=off). Beside the primary pair
+ * those of conn->wide, all with NCCL_R2_SPREAD. Pure.
  */
 uint32_t ib_send_plan_paths(const struct ib_conn *l);
 

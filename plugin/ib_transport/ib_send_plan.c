@@ -35,8 +35,8 @@ static void plan_add(struct ib_send *tx, int p, uint32_t paths, uint32_t weight)
     plan->n++;
 }
 
-/* While the primary NIC pair is usable it carries everything; afterwards all survivors share, or
- * only the first one. */
+/* While the primary NIC pair is usable it carries everything, or shares with the paths of @wide;
+ * afterwards all survivors share, or only the first one carries. */
 uint32_t ib_send_plan_paths(const struct ib_conn *l)
 {
     uint32_t usable = ib_conn_usable(l), primary = l->npaths ? ib_conn_pair(l, 0) : 0;
@@ -44,7 +44,7 @@ uint32_t ib_send_plan_paths(const struct ib_conn *l)
     if (usable && !l->cfg->balance) {
         return usable & ib_conn_pair(l, __builtin_ctz(usable));
     }
-    return (usable & primary) && !l->cfg->spread && !l->wide ? usable & primary : usable;
+    return (usable & primary) && !l->cfg->spread ? usable & (primary | l->wide) : usable;
 }
 
 /* Those of @paths that weigh something; all, and all alike, where none does. */

@@ -159,10 +159,10 @@ section_lost() {
 # Host 2 gets the data of two others, of which one loses a NIC and stands in on the others: is there room for it?
 section_room() {
     hosts=3
-    settle=1000 # the receiver says what is left each time that it looks at its ports
+    settle=2000 # who stands in has moved something in three looks of the receiver's before that says so
     for nics in 2 4 8; do
         net "nics $nics" "rate $((40000 / nics))KB/s"
-        one=$(median gather -r 2 -b 4M -e 4M --fault "${half}ms:h1:n1 down")
+        one=$(median gather -r 2 -b 16M -e 16M --fault "${half}ms:h1:n1 down")
         # without: NIC 0 of host 2 gets its half from either host, and its part of what NIC 1 of host 1 has lost
         jq -n --argjson n "$nics" --argjson one "$one" '{operation: "gather", hosts: 3, nics: $n, ratio: $one.after_over_before, without: (1 / (1 + 0.5 / ($n - 1))),
             sent: [$one.sent[] | select(.host == 0) | .bytes]}'

@@ -96,24 +96,34 @@ wanted "processes" && {
 }
 
 # --- three hosts; host 1 loses a NIC and stands in on rail 0 of the others, which make room there. Host 0 sent half of its bytes over either NIC before ---
-# room OPERATION LINES: how many NICs have said so is when counting begins
+# room OPERATION OPTION...: bytes are counted from when host 0 has said that it makes room; with $again, that it does not any more, the NIC being back
+again=
 room() {
-    op=$1 lines=$2
-    shift 2
     fabric "hosts 3" "nics 2" "rate 20MB/s"
-    timeout -k 5 120 "$B/r2_perf" "$op" -b 1M -e 1M --fabric $fab --hosts 3 --placement out -w 1 -T 30s --fault "300ms:h1:n1 down" \
-        --fault-cmd "$(once 400ms "$(logged "stand in there" "$lines")" "$B/softfab status --name $fab --json >$log/then.json")" \
-        --duration 2500ms --after 1500ms "$@" >"$log/out" 2>&1
+    from="$(logged 'stand in there')"
+    if [ -n "$again" ]; then
+        set -- "$@" --fault-cmd "$(once 400ms "$from" "$B/softfab fault --name $fab 'h1:n1 up'")"
+        from="$(logged 'are by themselves again')"
+    fi
+    timeout -k 5 120 "$B/r2_perf" "$@" -b 1M -e 1M --fabric $fab --hosts 3 --placement out -w 1 -T 30s --fault "300ms:h1:n1 down" \
+        --fault-cmd "$(once 500ms "$from" "$B/softfab status --name $fab --json >$log/then.json")" --duration 2500ms --after 1500ms >"$log/out" 2>&1
     rc=$?
     "$B/softfab" status --name $fab --json >"$log/end.json"
 }
 wanted "room" && {
-    room scatter 1 -r 0
+    room scatter -r 0
     # to host 1 all over NIC 0, to host 2 half: 75 % without
     shares "room: a sender by what it sends itself" ".[0] / add < 0.6"
-    room gather 1 -r 2
+    room gather -r 2
     # host 2 gets all of host 1 over NIC 0, and says so: 50 % without
     shares "room: a sender by what the receiver says" ".[0] / add < 0.35"
+    again=yes
+    export NCCL_R2_T_RETURN=100
+    room scatter -r 0
+    shares "room: no more when the NIC is back" ".[0] / add > 0.42 and .[0] / add < 0.58"
+    room gather -r 2
+    shares "room: no more when the receiver says so" ".[0] / add > 0.42 and .[0] / add < 0.58"
+    unset NCCL_R2_T_RETURN
 }
 
 echo "$passed passed, $failed failed"

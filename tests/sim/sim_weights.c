@@ -5,7 +5,7 @@
  */
 #include "sim.h"
 
-#include "plugin/balance/r2_balance.h"
+#include "plugin/balance/r2_balance_int.h"
 #include "core/r2_registry.h"
 
 static struct r2_comm *some_sender(struct r2_inst *inst, struct fab_rng *r)
@@ -55,8 +55,12 @@ static void whim(void *arg)
                 c, (int)fab_rng_upto(&s->whims, 8),
                 sim_pct(&s->whims, 20) ? 0 : (uint32_t)sim_pick(&s->whims, 1, 400000),
                 sim_pct(&s->whims, 50) ? 0 : (uint32_t)sim_pick(&s->whims, 1, 400000));
+        } else if (c && (s->whims.s >> 40 & 1)) {
+            r2_balance_make_room(c, c->flow->is_open && sim_pct(&s->whims, 60)
+                                        ? (uint32_t)(s->whims.s >> 44) & c->flow->usable & ~1u
+                                        : 0);
         } else if (c) {
-            r2_balance_wide(c, R2_WIDE_SLOW, sim_pct(&s->whims, 60));
+            r2_balance_wide(c, sim_pct(&s->whims, 60));
         }
         sim_proc_leave(p);
         sim_proc_kick(p);

@@ -225,7 +225,7 @@ static void close_both(void)
 
 /* --- making room (test_balance_room, e2e/balance.sh) --- */
 
-static void announce(uint32_t mbps)
+static void announce_each(const uint32_t mbps[])
 {
     union fo_body b;
 
@@ -234,10 +234,15 @@ static void announce(uint32_t mbps)
     b.rates.src = comm(1)->id;
     b.rates.npaths = (uint8_t)comm(0)->conn.npaths;
     for (int p = 0; p < comm(0)->conn.npaths; p++) {
-        b.rates.port[p] = p == 0 ? mbps : 400000;
+        b.rates.port[p] = mbps[p];
     }
     rig_inject(rig, 0, FO_MSG_RATES, &b);
     rig_run(rig, 2500 * RIG_MS); /* ports are checked */
+}
+
+static void announce(uint32_t mbps)
+{
+    announce_each((const uint32_t[]){mbps, 400000, 400000});
 }
 
 /* Others stand in on the receiver's NIC 0; then they are gone. */
@@ -246,25 +251,68 @@ START_TEST(the_other_end_is_crowded)
     memset(rate, 0, sizeof(rate));
     open_it(3, NULL);
     messages(2);
+    announce(UINT32_MAX); /* that is no rate, and none that would be missed later */
     announce(400000);
     SHARES(100, 0, 0, 0);
     announce(200000);
     SHARES(20, 40, 40, 0);
+    ck_assert_uint_eq(r2_balance_limit(comm(0), 0),
+                      400000); /* what a pair that is not slow carries */
     messages(4);
     rig_fault(rig, "h0:n0 down");
     rig_run(rig, 20 * RIG_MS);
     SHARES(0, 50, 50, 0);
     messages(4);
+    announce(150000); /* it stands in itself */
+    ck_assert_uint_eq(comm(0)->flow->room, 0);
+    announce(200000);
     rig_fault(rig, "h0:n0 up");
     wait_up(0, 2);
     rig_run(rig, 2500 * RIG_MS);
     SHARES(20, 40, 40, 0);
-    r2_balance_wide(comm(0), R2_WIDE_SLOW, true); /* two reasons, of which one goes */
+    r2_balance_wide(comm(0), 1); /* two reasons, of which one goes */
     announce(400000);
     SHARES(33, 33, 33, 0);
-    r2_balance_wide(comm(0), R2_WIDE_SLOW, false);
+    r2_balance_wide(comm(0), 0);
     SHARES(100, 0, 0, 0);
     messages(2);
+    stop();
+}
+END_TEST
+
+/* No more NICs than it has to: those that are crowded, too, carry nothing of it. */
+START_TEST(room_is_where_nothing_stands_in)
+{
+    uint32_t host = 0;
+
+    memset(rate, 0, sizeof(rate));
+    open_it(3, NULL);
+    host = r2_room_host(comm(0));
+    messages(2);
+    announce_each((const uint32_t[]){100000, 100000, 400000});
+    SHARES(20, 0, 80, 0);
+    ck_assert_uint_ne(r2_room_host(comm(0)), host); /* another process there may say otherwise */
+    messages(4);
+    announce_each((const uint32_t[]){100000, 400000, 100000}); /* now it is another one */
+    SHARES(20, 80, 0, 0);
+    messages(4);
+    r2_balance_wide(comm(0), 1); /* two reasons: all of them, then those of the one */
+    rig_run(rig, 20 * RIG_MS);
+    ck_assert_int_gt(share(2), 0);
+    r2_balance_wide(comm(0), 0);
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(20, 80, 0, 0);
+    announce_each((const uint32_t[]){100000, 100000, 100000}); /* nowhere to go */
+    SHARES(100, 0, 0, 0);
+    announce_each((const uint32_t[]){100000, 100000, 400000});
+    rig_fault(rig, "h0:n0 down"); /* all that is left carries, though it had no part before */
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(0, 20, 80, 0);
+    messages(4);
+    rig_fault(rig, "h0:n2 down");
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(0, 100, 0, 0);
+    messages(4);
     stop();
 }
 END_TEST
@@ -332,7 +380,7 @@ START_TEST(measured_and_wide)
     memset(rate, 0, sizeof(rate));
     open_it(4, NULL);
     messages(1);
-    r2_balance_wide(comm(0), R2_WIDE_SLOW, true);
+    r2_balance_wide(comm(0), 1);
     rig_run(rig, 20 * RIG_MS);
     SHARES(25, 25, 25, 25);
     messages(2);
@@ -347,7 +395,7 @@ START_TEST(measured_and_wide)
     rig_run(rig, 20 * RIG_MS);
     SHARES(25, 25, 25, 25);
     messages(2);
-    r2_balance_wide(comm(0), R2_WIDE_SLOW, false);
+    r2_balance_wide(comm(0), 0);
     SHARES(100, 0, 0, 0);
     messages(2);
     r2_balance_measured(comm(0), 99, 7, 0);
@@ -475,6 +523,7 @@ static void add(TCase *t_case)
     tcase_add_loop_test(t_case, what_cannot_be_is_not_known, 0, 4);
     tcase_add_test(t_case, rates_out_of_the_blue);
     tcase_add_test(t_case, the_other_end_is_crowded);
+    tcase_add_test(t_case, room_is_where_nothing_stands_in);
     tcase_add_test(t_case, the_crowd_is_gone_meanwhile);
     tcase_add_test(t_case, who_stands_in_is_not_told);
     tcase_add_test(t_case, measured_and_wide);

@@ -123,7 +123,7 @@ static void step(void)
 
 static int slow(int nic)
 {
-    return proc[nic].rig->side[0].comm->conn.wide;
+    return proc[nic].rig->side[0].comm->conn.wide != 0;
 }
 
 static int run_until(int nic, int is_slow, uint64_t ns)

@@ -159,7 +159,7 @@ section_lost() {
 # Host 2 gets the data of two others, of which one loses a NIC and stands in on the others: is there room for it?
 section_room() {
     hosts=3
-    settle=2000 # who stands in has moved something in three looks of the receiver's before that says so
+    settle=4000 # who stands in has moved something in three looks of the receiver's before that says so
     for nics in 2 4 8; do
         net "nics $nics" "rate $((40000 / nics))KB/s"
         one=$(median gather -r 2 -b 16M -e 16M --fault "${half}ms:h1:n1 down")

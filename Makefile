@@ -410,6 +410,12 @@ check-packages:
 	@sh tools/install-deps.sh rpm
 	+@$(BUILD) all
 	@sh tests/run.sh $(B) tests/check_packages.sh tests/check_rpm.sh
+# The container image of the Debian packages, and what share/kubernetes runs in it. Root; a mirror of Debian's.
+.PHONY: check-container
+check-container:
+	@sh tools/install-deps.sh container
+	+@$(BUILD) all
+	@sh tests/run.sh $(B) tests/check_container.sh
 .PHONY: check-lab
 check-lab: deps
 	+@$(BUILD) all lab-bins $(B)/tests/abi/abi_driver $(B)/r2_matrix

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the build and the tests need from the distribution's packages, if anything is missing: Debian, Ubuntu and the RHEL family (RHEL, Rocky,
 # Alma, Fedora; some packages of the tests are in EPEL and CRB there). Root is used for the package manager alone.
-#   install-deps.sh build|check|lab|deb|rpm|aarch64|ci [--print]     --print: says what is missing and installs nothing
+#   install-deps.sh build|check|lab|deb|rpm|container|aarch64|ci [--print]     --print: says what is missing and installs nothing
 set -eu
 what=${1:-check}
 wait=600 # seconds for another package manager to finish: a new machine updates itself
@@ -44,22 +44,24 @@ lintian              -                  deb
 bash-completion      -                  deb
 rpm                  rpm-build          rpm
 rpmlint              rpmlint            rpm
+buildah              buildah            container
+mmdebstrap           -                  container
 gcc-aarch64-linux-gnu -                 aarch64
 libc6-dev-arm64-cross -                 aarch64
 qemu-user-static     -                  aarch64
 END
 }
 case $what in
-build | check | lab | deb | rpm | aarch64 | ci) ;;
+build | check | lab | deb | rpm | container | aarch64 | ci) ;;
 *)
-    echo "usage: install-deps.sh build|check|lab|deb|rpm|aarch64|ci [--print]" >&2
+    echo "usage: install-deps.sh build|check|lab|deb|rpm|container|aarch64|ci [--print]" >&2
     exit 2
     ;;
 esac
 case ${2:-} in
 '' | --print) ;;
 *)
-    echo "install-deps: $2: unknown; usage: install-deps.sh build|check|lab|deb|rpm|aarch64|ci [--print]" >&2
+    echo "install-deps: $2: unknown; usage: install-deps.sh build|check|lab|deb|rpm|container|aarch64|ci [--print]" >&2
     exit 2
     ;;
 esac
@@ -70,8 +72,9 @@ check) users="build check" ;;
 lab) users="build lab" ;;
 deb) users="build deb" ;;
 rpm) users="build rpm" ;;
+container) users="build check deb container" ;;
 aarch64) users="build check aarch64" ;;
-ci) users="build check ci deb rpm" ;;
+ci) users="build check ci deb rpm container" ;;
 esac
 if command -v dpkg-query >/dev/null 2>&1; then
     column=1 manager=apt-get

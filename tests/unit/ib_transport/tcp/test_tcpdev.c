@@ -302,6 +302,8 @@ START_TEST(deregistration_ends_writing)
     memset(to, 0x5a, LARGE);
     to_mr = v.reg_mr(rig[1].pd, to, LARGE, RIG_ACCESS);
     ck_assert_uint_ne(to_mr->rkey, key);
+    /* one more, where this thread stood so long that all of them had been written */
+    (void)rig_post(0, IBV_WR_RDMA_WRITE, 12, from, LARGE, from_mr->lkey, to, key, 0);
     do {
         wc = rig_wait(0);
     } while (wc.status == IBV_WC_SUCCESS);

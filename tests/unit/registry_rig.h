@@ -47,6 +47,23 @@ static inline struct r2_host_registry *must_open(void)
     return b;
 }
 
+/* With a descriptor. The kernel counts instances of inotify per user, 128 by default, and other
+ * tests of this user may have them all for a while. */
+static inline struct r2_host_registry *must_open_woken(void)
+{
+    for (int tries = 0;; tries++) {
+        struct r2_host_registry *b = must_open();
+        int fd = r2_host_registry_fd(b);
+
+        if (fd >= 0) {
+            return b;
+        }
+        r2_host_registry_close(b);
+        ck_assert_msg(tries < 600, "no inotify for a minute");
+        poll(NULL, 0, 100);
+    }
+}
+
 static inline struct r2_host_registry_event event_of(int k)
 {
     struct r2_host_registry_event e = {.kind = 1 + k % (R2_HOST_REGISTRY_KINDS - 1),

@@ -77,23 +77,6 @@ static int rung(const struct r2_host_registry *b, int ms)
     return poll(&p, 1, ms) == 1;
 }
 
-/* With a descriptor. The kernel counts instances of inotify per user, 128 by default, and other
- * tests of this user may have them all for a while. */
-static struct r2_host_registry *must_open_woken(void)
-{
-    for (int tries = 0;; tries++) {
-        struct r2_host_registry *b = must_open();
-        int fd = r2_host_registry_fd(b);
-
-        if (fd >= 0) {
-            return b;
-        }
-        r2_host_registry_close(b);
-        ck_assert_msg(tries < 600, "no inotify for a minute");
-        poll(NULL, 0, 100);
-    }
-}
-
 START_TEST(an_event_wakes)
 {
     struct r2_host_registry *a = must_open(), *b = must_open_woken();

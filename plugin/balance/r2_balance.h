@@ -92,9 +92,9 @@ void r2_balance_on_channel(struct r2_comm *c);
  * carry for @c and all other connections of this process over it, when they had all that they
  * wanted; @nic_mbps: that its NIC here was seen to carry of all its pairs. 0: not known any more.
  * To be set alike for all of them. It counts from the next r2_balance_step() on, while the plan has
- * more than one NIC pair. wide: the plan of @c takes in all usable paths though its primary is up,
- * or no more than without; at once. Nothing happens for a connection that receives, is not set
- * up, or has no such path.
+ * more than one NIC pair. wide: @on, the plan of @c takes in all usable paths though its primary is
+ * up; else it does so no more for this reason. At once. Nothing happens for a connection that
+ * receives, is not set up, or has no such path.
  */
 void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps);
 /* Mb/s of the port of @nic, as far as topology and verbs tell; 0 unknown. */

@@ -37,12 +37,13 @@ static bool stands_in(const struct r2_comm *c)
     return c->flow->stands == STANDS;
 }
 
-/* @moves: some connection of that direction is fresh; where none is, nothing is known. */
+/* @moves: some connection of that direction is fresh. Where none is, a displaced one may rest as
+ * the job does. */
 static void stands_follow(struct r2_comm *c, bool moves)
 {
     if (c->flow->is_displaced && c->flow->is_fresh) {
         c->flow->stands += c->flow->stands < STANDS;
-    } else if (moves) {
+    } else if (moves || !c->flow->is_displaced) {
         c->flow->stands = 0;
     }
 }

@@ -23,6 +23,7 @@ perf() {
     rc=$?
 }
 ON='last resort: no RDMA path is left'
+SWITCH='switch: [^,]*, .* to [^ ]*tcp0'
 BACK='last resort: no connection goes over tcp0 any more'
 has() {
     grep -q "$1" "$log/out"
@@ -32,6 +33,8 @@ went() {
     was_right "$1" || return
     if ! has "$ON"; then
         bad "$1" "no line says that the job goes over TCP"
+    elif ! has "$SWITCH"; then
+        bad "$1" "no switch to tcp0 is said"
     elif has 'gave up [1-9]'; then
         bad "$1" "a connection was given up"
     else
@@ -157,7 +160,7 @@ if wanted "a NIC is left"; then
             bad "a NIC is left" "tcp0 has sent ${sent:-no figure} bytes: $(cat "$log/stat")"
         elif ! has 'R2: fab0 fab1$'; then
             bad "a NIC is left" "NCCL sees other NICs than fab0 and fab1"
-        elif grep 'switch: [^,]*, .* to [^ ]*tcp0' "$log/out" >"$log/said"; then # away from it is another thing: it is probed, and may be found silent
+        elif grep "$SWITCH" "$log/out" >"$log/said"; then # away from it is another thing: it is probed, and may be found silent
             bad "a NIC is left" "a switch to tcp0 is said: $(cat "$log/said")"
         else
             ok "a NIC is left"

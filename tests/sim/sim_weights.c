@@ -55,9 +55,10 @@ static void whim(void *arg)
                 c, (int)fab_rng_upto(&s->whims, 8),
                 sim_pct(&s->whims, 20) ? 0 : (uint32_t)sim_pick(&s->whims, 1, 400000),
                 sim_pct(&s->whims, 50) ? 0 : (uint32_t)sim_pick(&s->whims, 1, 400000));
-        } else if (c && (s->whims.s >> 40 & 1)) {
-            r2_balance_make_room(c, c->flow->is_open && sim_pct(&s->whims, 60)
-                                        ? (uint32_t)(s->whims.s >> 44) & c->flow->usable & ~1u
+        } else if (c && c->flow->is_open && sim_pct(&s->whims, 50)) {
+            r2_balance_make_room(c, sim_pct(&s->whims, 60)
+                                        ? (uint32_t)fab_rng_upto(&s->whims, 255) & c->flow->usable &
+                                              ~ib_conn_pair(&c->conn, 0)
                                         : 0);
         } else if (c) {
             r2_balance_wide(c, sim_pct(&s->whims, 60));

@@ -275,6 +275,12 @@ START_TEST(a_job_that_rests)
     ck_assert_uint_eq(balance.making.announced, 4);
     memcpy(moves, before, sizeof(before));
     ck_assert_uint_eq(looks(40), 0);
+    memset(moves, 0, sizeof(moves)); /* it is over while the job rests */
+    looks(10);
+    up_set(3);
+    look();
+    ck_assert(!balance.making.stands[0]);
+    ck_assert_uint_eq(said[1][0][0], PORT);
 }
 END_TEST
 

@@ -5,12 +5,17 @@
 #ifndef PROBE_WATCH_H
 #define PROBE_WATCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PROBE_RATE_UNKNOWN 10000000ull /* bytes/s, until it is measured */
 #define PROBE_RATE_MIN     2000000ull  /* bytes/s: slower than any network this is meant for */
 #define PROBE_SAMPLE_BYTES 65536ull    /* fewer bytes measure latency rather than rate */
 #define PROBE_BACKOFF_MAX  1000000000ull
+
+/* TCP sends a lost segment again behind 200 ms, and behind 400 where that is lost, too (Linux'
+ * TCP_RTO_MIN, doubled). */
+#define PROBE_TCP_NS 600000000ull
 
 /* What a tick reads of a path. */
 struct probe_pulse {
@@ -51,10 +56,11 @@ static inline uint64_t probe_watch_silence(const struct probe_watch *w, uint64_t
 }
 
 /* How long to wait (ns) for the answer to a probe that queues behind @expect ns of data, on a pair
- * whose slowest answer took @slowest ns. */
-static inline uint64_t probe_limit(uint64_t t_probe, uint64_t expect, uint64_t slowest)
+ * whose slowest answer took @slowest ns. @tcp: a pair of last resort. Its answers come from a
+ * thread of the peer's, which on a loaded host runs late. */
+static inline uint64_t probe_limit(uint64_t t_probe, uint64_t expect, uint64_t slowest, bool tcp)
 {
-    return t_probe + 2 * expect + 4 * slowest;
+    return t_probe + 2 * expect + 4 * slowest + (tcp ? PROBE_TCP_NS : 0);
 }
 
 /* How long a queue pair may stand still on a pair that answers: RC repairs the loss of a last

@@ -13,6 +13,7 @@
 
 struct rig_relay rig_relay;
 uint64_t rig_rate;
+void (*rig_verbs)(struct ib_verbs *v);
 
 /* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, its
  * driver is not called any more. */
@@ -206,6 +207,9 @@ static void side_start(struct rig *r, int i)
         par.copy = rig_relay.ops;
         par.copy_arg = rig_relay.arg;
         par.topo = rig_relay.topo;
+    }
+    if (rig_verbs) {
+        rig_verbs(&verbs);
     }
     if (i == 0 && rig_relay.verbs) {
         rig_relay.verbs(&verbs);

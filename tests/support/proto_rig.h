@@ -35,6 +35,9 @@ extern struct rig_relay {
  * the fabric's default. */
 extern uint64_t rig_rate;
 
+/* What changes the verbs of both processes of rigs that are created from now on; NULL: nothing. */
+extern void (*rig_verbs)(struct ib_verbs *v);
+
 struct rig_op {
     struct r2_req *req; /* NULL once done */
     int n;

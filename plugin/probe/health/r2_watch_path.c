@@ -113,9 +113,9 @@ void r2_watch_probe(struct r2_pair *pair)
     struct r2_inst *inst = pair->inst;
 
     if (inst->cfg.watchdog && !r2_pair_is_judged(pair)) {
-        r2_pair_send_probe(
-            pair, inst->watch.clock,
-            probe_limit(R2_MS(inst->cfg.t_probe_ms), pair_expect(pair), pair->probe.slowest));
+        r2_pair_send_probe(pair, inst->watch.clock,
+                           probe_limit(R2_MS(inst->cfg.t_probe_ms), pair_expect(pair),
+                                       pair->probe.slowest, inst->nics.nic[pair->nic].last));
     }
 }
 

@@ -40,9 +40,10 @@ END_TEST
 
 START_TEST(limits_cover_what_may_be_in_the_way)
 {
-    ck_assert_uint_eq(probe_limit(T_S, 0, 0), T_S);
-    ck_assert_uint_eq(probe_limit(T_S, 5 * MS, 3 * MS), T_S + 22 * MS);
-    ck_assert_uint_gt(probe_limit(T_S, UINT64_MAX / 16, S), UINT64_MAX / 16); /* no wrap */
+    ck_assert_uint_eq(probe_limit(T_S, 0, 0, false), T_S);
+    ck_assert_uint_eq(probe_limit(T_S, 5 * MS, 3 * MS, false), T_S + 22 * MS);
+    ck_assert_uint_eq(probe_limit(T_S, 5 * MS, 3 * MS, true), T_S + 22 * MS + PROBE_TCP_NS);
+    ck_assert_uint_gt(probe_limit(T_S, UINT64_MAX / 16, S, true), UINT64_MAX / 16); /* no wrap */
     ck_assert_uint_eq(probe_stuck_limit(2 * S, 14, 0), 2 * S);
     ck_assert_uint_eq(probe_stuck_limit(2 * S, 20, 0),
                       2 * (4096ull << 20)); /* twice the RC time-out */

@@ -15,6 +15,7 @@ struct proxy {
            what the listener answers, which is heads alone */
     _Atomic int carried, cuts, garbled, dropped;
     _Atomic uint64_t bytes;
+    _Atomic uint64_t stall_at; /* stalls by itself behind so many bytes; 0: by order alone */
 };
 
 static int proxy_connect(uint16_t port)
@@ -68,6 +69,10 @@ static void proxy_carry(struct proxy *p, int a, int b)
                 p->garbled++;
             }
             p->bytes += (uint64_t)n;
+            if (p->stall_at && p->bytes >= p->stall_at) {
+                p->stall = 1;
+                p->stall_at = 0;
+            }
             if (i == 1 && p->deaf) { /* what the listener answers is lost */
                 p->dropped += (int)n;
                 continue;

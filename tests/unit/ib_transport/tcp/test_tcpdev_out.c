@@ -285,18 +285,25 @@ static void owner_again(int what)
     rig_close();
 }
 
+/* The network takes something, and then no more, however late this thread sees that. */
+static void stall_wait(void)
+{
+    while (!proxy.stall || __atomic_load_n(&to[0], __ATOMIC_RELAXED) != OLD) {
+        usleep(100);
+    }
+}
+
 /* The network takes nothing: what waits for it is in memory that is given back. */
 START_TEST(ends_do_not_wait_for_the_network)
 {
     int what = _i;
 
     begin(20);
+    proxy.stall_at = LARGE / 4;
     for (uint64_t k = 0; k < 10; k++) {
         write_post(k, LARGE);
     }
-    while (__atomic_load_n(&to[0], __ATOMIC_RELAXED) != OLD) {
-    }
-    proxy.stall = 1;
+    stall_wait();
     poll(NULL, 0, 50);
     ended = 0;
     end_run(&what);
@@ -310,12 +317,11 @@ START_TEST(a_queue_pair_that_fails)
     struct ibv_wc wc;
 
     begin(15);
+    proxy.stall_at = LARGE / 4;
     for (uint64_t k = 0; k < 10; k++) {
         write_post(k, LARGE);
     }
-    while (__atomic_load_n(&to[0], __ATOMIC_RELAXED) != OLD) {
-    }
-    proxy.stall = 1;
+    stall_wait();
     do {
         wc = rig_wait(0);
     } while (wc.status == IBV_WC_SUCCESS);

@@ -20,6 +20,7 @@
 #define ATTR_DEVICE_ORDINAL 9
 #define MEMORY_DEVICE       2
 #define STREAM_NON_BLOCKING 1
+#define CAPTURE_RELAXED     2
 
 static struct {
     int (*pointer_get)(void *value, int attribute, uint64_t ptr);
@@ -31,6 +32,7 @@ static struct {
     int (*stream_synchronize)(void *stream);
     int (*copy_to)(uint64_t dst, const void *src, size_t len, void *stream);
     int (*copy_from)(void *dst, uint64_t src, size_t len, void *stream);
+    int (*capture_mode)(int *mode);
 } cu;
 static enum { GPU_UNKNOWN, GPU_OFF, GPU_ON } gpu_state;
 static struct {
@@ -50,6 +52,7 @@ static const struct {
     {"cuStreamSynchronize", &cu.stream_synchronize},
     {"cuMemcpyHtoDAsync_v2", &cu.copy_to},
     {"cuMemcpyDtoHAsync_v2", &cu.copy_from},
+    {"cuThreadExchangeStreamCaptureMode", &cu.capture_mode},
 };
 
 /* The driver may be loaded later than the fabric: asked again until it is there. */
@@ -154,12 +157,14 @@ static void copy_in_order(char *dst, const char *src, size_t len)
 void shm_gpu_copy(struct fab_engine *eng, void *dst, const void *src, size_t len)
 {
     int to = gpu_of(dst), from = to < 0 ? gpu_of(src) : -1, k = to < 0 ? from : to;
+    int mode = CAPTURE_RELAXED; /* a NIC does not ask whether somebody captures a graph */
     void *ctx;
 
     if (k < 0) {
         copy_in_order(dst, src, len);
         return;
     }
+    gpu_need(cu.capture_mode(&mode), "cuThreadExchangeStreamCaptureMode");
     gpu_enter(k);
     if (to >= 0) {
         gpu_need(cu.copy_to((uint64_t)(uintptr_t)dst, src, len, gpu[k].stream),
@@ -170,4 +175,5 @@ void shm_gpu_copy(struct fab_engine *eng, void *dst, const void *src, size_t len
     }
     gpu_need(cu.stream_synchronize(gpu[k].stream), "cuStreamSynchronize");
     gpu_need(cu.ctx_pop(&ctx), "cuCtxPopCurrent");
+    gpu_need(cu.capture_mode(&mode), "cuThreadExchangeStreamCaptureMode");
 }

@@ -485,7 +485,7 @@ $(B)/nccl-standin/$(1)/libcuda.so.1: $(call standin_obj,all,$(STANDIN_SRC)) $(ca
 	$$(STANDIN_LINK) -L$(B)/nccl-standin -l:libcudart.so.13 '-Wl,-rpath,$$$$ORIGIN/..' -ldl
 $(B)/nccl-standin/$(1)/layout: $(call standin_obj,$(1),tests/nccl/layout.c)
 	$$(CC) -o $$@ $$^ $$(LDFLAGS_ALL)
-$(B)/nccl-standin/$(1)/test_%: $(B)/nccl-standin/$(1)/tests/nccl/unit/test_%.o $(call standin_obj,$(1),$(STANDIN_KERNEL_SRC) tests/nccl/unit/kernel_rig.c) $(call standin_obj,all,tests/nccl/standin/gpu_stream.c)
+$(B)/nccl-standin/$(1)/test_%: $(B)/nccl-standin/$(1)/tests/nccl/unit/test_%.o $(call standin_obj,$(1),$(STANDIN_KERNEL_SRC) tests/nccl/unit/kernel_rig.c) $(call standin_obj,all,tests/nccl/standin/gpu_stream.c tests/nccl/standin/gpu_graph.c)
 	$$(CC) -o $$@ $$^ $$(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt
 endef
 $(foreach r,$(STANDIN_RELEASES),$(eval $(call standin_rules,$(r))))

@@ -22,6 +22,15 @@ static int dev_of(CUcontext ctx)
     return (int)((int *)ctx - contexts);
 }
 
+/* Returns CUDA's error where this call may not be made while a capture goes on. */
+#define ALLOWED(check)                                                                             \
+    do {                                                                                           \
+        int rc_ = check;                                                                           \
+        if (rc_) {                                                                                 \
+            return (CUresult)rc_;                                                                  \
+        }                                                                                          \
+    } while (0)
+
 static CUresult of_device(bool is)
 {
     return is ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
@@ -165,13 +174,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 
 CUresult cuCtxSynchronize(void)
 {
+    ALLOWED(gpu_unsafe(__func__));
     gpu_sync_all();
-    return CUDA_SUCCESS;
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-    (void)mode;
     return CUDA_SUCCESS;
 }
 
@@ -179,17 +183,20 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 CUresult cuMemAlloc(CUdeviceptr *ptr, size_t len)
 {
+    ALLOWED(gpu_unsafe(__func__));
     *ptr = (CUdeviceptr)gpu_alloc(len, GPU_MEM_DEVICE, gpu_current);
     return *ptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemFree(CUdeviceptr ptr)
 {
+    ALLOWED(gpu_unsafe(__func__));
     return gpu_free((void *)ptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemHostAlloc(void **ptr, size_t len, unsigned flags)
 {
+    ALLOWED(gpu_unsafe(__func__));
     (void)flags;
     *ptr = gpu_alloc(len, GPU_MEM_HOST, gpu_current);
     return *ptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -321,6 +328,7 @@ CUresult cuStreamDestroy(CUstream s)
 
 CUresult cuStreamSynchronize(CUstream s)
 {
+    ALLOWED(gpu_unsafe_on(__func__, gpu_stream_of(s)));
     gpu_sync(gpu_stream_of(s));
     return CUDA_SUCCESS;
 }
@@ -346,21 +354,14 @@ CUresult cuEventRecord(CUevent e, CUstream s)
 
 CUresult cuEventQuery(CUevent e)
 {
+    ALLOWED(gpu_unsafe_at(__func__, (struct gpu_event *)e));
     return gpu_event_done((struct gpu_event *)e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
 {
-    (void)flags;
-    gpu_event_wait((struct gpu_event *)e, gpu_stream_of(s));
-    return CUDA_SUCCESS;
-}
-
-/* It has no graphs. */
-CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
-{
-    (void)s;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    ALLOWED(
+        gpu_event_wait((struct gpu_event *)e, gpu_stream_of(s), flags == CU_EVENT_WAIT_EXTERNAL));
     return CUDA_SUCCESS;
 }
 

@@ -52,18 +52,48 @@ struct gpu_stream *gpu_stream_new(int dev);
 void gpu_stream_free(struct gpu_stream *s);
 struct gpu_stream *
 gpu_stream_of(void *handle); /* handles 0, 1 and 2 are the default stream of the current device */
-void gpu_push(struct gpu_stream *s, gpu_fn fn, void *arg,
-              bool quick); /* quick: may be called at once if idle */
+/* @arg is free()d behind its last use. quick: may be called at once if idle. */
+void gpu_push(struct gpu_stream *s, gpu_fn fn, void *arg, bool quick);
 void gpu_sync(struct gpu_stream *s);
 void gpu_sync_all(void);
 bool gpu_idle(struct gpu_stream *s);
 struct gpu_event *gpu_event_new(void);
 void gpu_event_free(struct gpu_event *e);
 void gpu_event_record(struct gpu_event *e, struct gpu_stream *s);
-void gpu_event_wait(struct gpu_event *e, struct gpu_stream *s); /* the stream waits */
+/* The stream waits. @external: on what happens outside of a capture. An error of CUDA's, or 0. */
+int gpu_event_wait(struct gpu_event *e, struct gpu_stream *s, bool external);
 bool gpu_event_done(struct gpu_event *e);
 void gpu_event_sync(struct gpu_event *e);
 double gpu_event_time(struct gpu_event *e); /* seconds */
+
+/* Graphs: gpu_graph.c. Numbers of modes and errors are those of both of CUDA's interfaces;
+ * functions that return one return 0 where all is well. */
+enum gpu_capture_mode { GPU_CAPTURE_GLOBAL, GPU_CAPTURE_THREAD, GPU_CAPTURE_RELAXED };
+enum gpu_capture_error {
+    GPU_ILLEGAL_STATE = 401,
+    GPU_CAPTURE_UNSUPPORTED = 900,
+    GPU_CAPTURE_INVALIDATED = 901,
+    GPU_CAPTURE_MERGE = 902,
+    GPU_CAPTURE_UNMATCHED = 903,
+    GPU_CAPTURE_ISOLATION = 905,
+    GPU_CAPTURED_EVENT = 907,
+    GPU_CAPTURE_WRONG_THREAD = 908
+};
+struct gpu_graph;
+int gpu_capture_begin(struct gpu_stream *s, enum gpu_capture_mode mode);
+int gpu_capture_end(struct gpu_stream *s, struct gpu_graph **graph);
+/* The graph that the stream is captured into; NULL: none. */
+struct gpu_graph *gpu_capture_of(struct gpu_stream *s, unsigned long long *id, bool *is_spoiled);
+void gpu_capture_mode_swap(int *mode); /* of the calling thread */
+/* @call may not be made now: any; on this stream; of this event. */
+int gpu_unsafe(const char *call);
+int gpu_unsafe_on(const char *call, struct gpu_stream *s);
+int gpu_unsafe_at(const char *call, struct gpu_event *e);
+void gpu_graph_record_add(struct gpu_graph *g, struct gpu_event *e);
+void gpu_graph_object_add(struct gpu_graph *g, gpu_fn destroy, void *arg); /* at its end */
+void gpu_graph_hold(struct gpu_graph *g);                                  /* freed once more */
+void gpu_graph_free(struct gpu_graph *g);
+int gpu_graph_launch(struct gpu_graph *g, struct gpu_stream *s);
 
 void gpu_copy(void *dst, const void *src, size_t len, struct gpu_stream *s);
 void gpu_set(void *dst, int value, size_t len, struct gpu_stream *s);

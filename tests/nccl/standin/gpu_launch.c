@@ -99,7 +99,6 @@ static void launch_run(void *arg)
     gpu_log("%s: %u blocks", l->k->name, l->blocks);
     l->code->run(l->k->name, l->blocks, l->args);
     gpu_log("%s: done", l->k->name);
-    free(l);
 }
 
 /* The arguments as one piece, when the caller has them so. */

@@ -1,7 +1,6 @@
 /* Streams, events and copies: a stream is a queue that a thread works off. */
-#include "tests/nccl/standin/gpu.h"
+#include "tests/nccl/standin/gpu_int.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,40 +10,29 @@
  * turn for each would take seconds per MB on a machine with much other work. */
 #define ROWS_LATE 8
 
-struct job {
-    gpu_fn fn;
-    void *arg;
-    struct job *next;
-};
-struct gpu_stream {
-    int dev;
-    bool busy, thread_on, ends;
-    struct job *head, **tail;
-    pthread_t thread;
-    struct gpu_stream *next;
-};
-struct gpu_event {
-    uint64_t asked, done;
-    double at;
-    int waits;
-    bool dead;
-};
+pthread_mutex_t gpu_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t gpu_changed = PTHREAD_COND_INITIALIZER;
+struct gpu_stream *gpu_streams;
+static struct gpu_stream *default_stream[GPUS_MAX];
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static struct gpu_stream *streams, *default_stream[GPUS_MAX];
+void *gpu_calloc(size_t len)
+{
+    void *p = calloc(1, len);
+
+    if (p == NULL) {
+        gpu_die("out of memory");
+    }
+    return p;
+}
 
 static struct gpu_stream *stream_new(int dev)
 {
-    struct gpu_stream *s = calloc(1, sizeof(*s));
+    struct gpu_stream *s = gpu_calloc(sizeof(*s));
 
-    if (s == NULL) {
-        gpu_die("out of memory");
-    }
     s->dev = dev;
     s->tail = &s->head;
-    s->next = streams;
-    streams = s;
+    s->next = gpu_streams;
+    gpu_streams = s;
     return s;
 }
 
@@ -52,9 +40,9 @@ struct gpu_stream *gpu_stream_new(int dev)
 {
     struct gpu_stream *s;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
     s = stream_new(dev);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
     return s;
 }
 
@@ -65,12 +53,12 @@ struct gpu_stream *gpu_stream_of(void *handle)
     if ((uintptr_t)handle > 2) {
         return handle;
     }
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
     if (default_stream[gpu_current] == NULL) {
         default_stream[gpu_current] = stream_new(gpu_current);
     }
     s = default_stream[gpu_current];
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
     return s;
 }
 
@@ -79,15 +67,15 @@ static void *stream_run(void *arg)
     struct gpu_stream *s = arg;
 
     gpu_current = s->dev;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
     for (;;) {
-        struct job *j = s->busy ? NULL : s->head; /* busy: with a quick one */
+        struct gpu_job *j = s->busy ? NULL : s->head; /* busy: with a quick one */
 
         if (j == NULL) {
             if (s->ends && !s->busy) {
                 break;
             }
-            pthread_cond_wait(&changed, &lock);
+            pthread_cond_wait(&gpu_changed, &gpu_lock);
             continue;
         }
         s->busy = true;
@@ -95,37 +83,41 @@ static void *stream_run(void *arg)
         if (s->head == NULL) {
             s->tail = &s->head;
         }
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_unlock(&gpu_lock);
         j->fn(j->arg);
+        free(j->arg);
         free(j);
-        pthread_mutex_lock(&lock);
+        pthread_mutex_lock(&gpu_lock);
         s->busy = false;
-        pthread_cond_broadcast(&changed);
+        pthread_cond_broadcast(&gpu_changed);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
     return NULL;
 }
 
 void gpu_push(struct gpu_stream *s, gpu_fn fn, void *arg, bool quick)
 {
-    struct job *j;
+    struct gpu_job *j;
 
-    pthread_mutex_lock(&lock);
-    if (quick && s->head == NULL && !s->busy) {
-        s->busy = true;
-        pthread_mutex_unlock(&lock);
-        fn(arg);
-        pthread_mutex_lock(&lock);
-        s->busy = false;
-        pthread_cond_broadcast(&changed);
-        pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&gpu_lock);
+    if (s->capture) {
+        gpu_capture_add(s->capture, fn, arg);
+        pthread_mutex_unlock(&gpu_lock);
         return;
     }
-    j = malloc(sizeof(*j));
-    if (j == NULL) {
-        gpu_die("out of memory");
+    if (quick && s->head == NULL && !s->busy) {
+        s->busy = true;
+        pthread_mutex_unlock(&gpu_lock);
+        fn(arg);
+        free(arg);
+        pthread_mutex_lock(&gpu_lock);
+        s->busy = false;
+        pthread_cond_broadcast(&gpu_changed);
+        pthread_mutex_unlock(&gpu_lock);
+        return;
     }
-    *j = (struct job){fn, arg, NULL};
+    j = gpu_calloc(sizeof(*j));
+    *j = (struct gpu_job){fn, arg, NULL};
     *s->tail = j;
     s->tail = &j->next;
     if (!s->thread_on) {
@@ -134,8 +126,8 @@ void gpu_push(struct gpu_stream *s, gpu_fn fn, void *arg, bool quick)
             gpu_die("no thread for a stream");
         }
     }
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
+    pthread_cond_broadcast(&gpu_changed);
+    pthread_mutex_unlock(&gpu_lock);
 }
 
 static bool idle(struct gpu_stream *s)
@@ -147,50 +139,50 @@ bool gpu_idle(struct gpu_stream *s)
 {
     bool is;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
     is = idle(s);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
     return is;
 }
 
 void gpu_sync(struct gpu_stream *s)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
     while (!idle(s)) {
-        pthread_cond_wait(&changed, &lock);
+        pthread_cond_wait(&gpu_changed, &gpu_lock);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
 }
 
 void gpu_sync_all(void)
 {
-    pthread_mutex_lock(&lock);
-    for (struct gpu_stream *s = streams; s;) {
+    pthread_mutex_lock(&gpu_lock);
+    for (struct gpu_stream *s = gpu_streams; s;) {
         if (s->dev == gpu_current && !idle(s)) {
-            pthread_cond_wait(&changed, &lock);
-            s = streams;
+            pthread_cond_wait(&gpu_changed, &gpu_lock);
+            s = gpu_streams;
         } else {
             s = s->next;
         }
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
 }
 
 void gpu_stream_free(struct gpu_stream *s)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
     s->ends = true;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&gpu_changed);
     while (!idle(s)) {
-        pthread_cond_wait(&changed, &lock);
+        pthread_cond_wait(&gpu_changed, &gpu_lock);
     }
-    for (struct gpu_stream **p = &streams; *p; p = &(*p)->next) {
+    for (struct gpu_stream **p = &gpu_streams; *p; p = &(*p)->next) {
         if (*p == s) {
             *p = s->next;
             break;
         }
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
     if (s->thread_on) {
         pthread_join(s->thread, NULL);
     }
@@ -212,11 +204,8 @@ static double now(void)
 
 static struct mark *mark_new(struct gpu_event *e, uint64_t n)
 {
-    struct mark *m = malloc(sizeof(*m));
+    struct mark *m = gpu_calloc(sizeof(*m));
 
-    if (m == NULL) {
-        gpu_die("out of memory");
-    }
     *m = (struct mark){e, n};
     return m;
 }
@@ -227,45 +216,67 @@ struct gpu_event *gpu_event_new(void)
 }
 
 /* Lock held. */
-static void event_drop(struct gpu_event *e)
+static void event_end(struct gpu_event *e)
 {
     if (e->dead && e->waits == 0) {
         free(e);
     }
 }
 
+void gpu_event_drop(struct gpu_event *e)
+{
+    e->waits--;
+    event_end(e);
+}
+
+void gpu_event_reach(struct gpu_event *e, uint64_t n)
+{
+    if (n > e->done) {
+        e->done = n;
+        e->at = now();
+    }
+    pthread_cond_broadcast(&gpu_changed);
+}
+
+void gpu_event_await(struct gpu_event *e, uint64_t n)
+{
+    while (e->done < n) {
+        pthread_cond_wait(&gpu_changed, &gpu_lock);
+    }
+}
+
 void gpu_event_free(struct gpu_event *e)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
     e->dead = true;
-    event_drop(e);
-    pthread_mutex_unlock(&lock);
+    event_end(e);
+    pthread_mutex_unlock(&gpu_lock);
 }
 
 static void event_reached(void *arg)
 {
     struct mark *m = arg;
 
-    pthread_mutex_lock(&lock);
-    if (m->n > m->e->done) {
-        m->e->done = m->n;
-        m->e->at = now();
-    }
-    m->e->waits--;
-    event_drop(m->e);
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    free(m);
+    pthread_mutex_lock(&gpu_lock);
+    gpu_event_reach(m->e, m->n);
+    gpu_event_drop(m->e);
+    pthread_mutex_unlock(&gpu_lock);
 }
 
 void gpu_event_record(struct gpu_event *e, struct gpu_stream *s)
 {
     uint64_t n;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
+    if (s->capture) { /* a mark for who waits within the capture */
+        e->captured = gpu_capture_id(s->capture);
+        pthread_mutex_unlock(&gpu_lock);
+        return;
+    }
+    e->captured = 0;
     n = ++e->asked;
     e->waits++;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
     gpu_push(s, event_reached, mark_new(e, n), true);
 }
 
@@ -273,48 +284,45 @@ static void event_waited(void *arg)
 {
     struct mark *m = arg;
 
-    pthread_mutex_lock(&lock);
-    while (m->e->done < m->n) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    m->e->waits--;
-    event_drop(m->e);
-    pthread_mutex_unlock(&lock);
-    free(m);
+    pthread_mutex_lock(&gpu_lock);
+    gpu_event_await(m->e, m->n);
+    gpu_event_drop(m->e);
+    pthread_mutex_unlock(&gpu_lock);
 }
 
-void gpu_event_wait(struct gpu_event *e, struct gpu_stream *s)
+int gpu_event_wait(struct gpu_event *e, struct gpu_stream *s, bool external)
 {
     uint64_t n;
+    int rc;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
+    rc = gpu_capture_wait(e, s, external);
     n = e->asked;
-    if (e->done >= n) {
-        pthread_mutex_unlock(&lock);
-        return;
+    if (rc >= 0 || e->done >= n) {
+        pthread_mutex_unlock(&gpu_lock);
+        return rc >= 0 ? rc : 0;
     }
     e->waits++;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
     gpu_push(s, event_waited, mark_new(e, n), false);
+    return 0;
 }
 
 bool gpu_event_done(struct gpu_event *e)
 {
     bool is;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
     is = e->done >= e->asked;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
     return is;
 }
 
 void gpu_event_sync(struct gpu_event *e)
 {
-    pthread_mutex_lock(&lock);
-    for (uint64_t n = e->asked; e->done < n;) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&gpu_lock);
+    gpu_event_await(e, e->asked);
+    pthread_mutex_unlock(&gpu_lock);
 }
 
 double gpu_event_time(struct gpu_event *e)
@@ -359,7 +367,6 @@ static void move_run(void *arg)
     } else {
         memset(m->dst, m->value, m->len);
     }
-    free(m);
 }
 
 static void move_push(struct gpu_stream *s, void *dst, const void *src, int value, size_t len)
@@ -369,10 +376,7 @@ static void move_push(struct gpu_stream *s, void *dst, const void *src, int valu
     if (len == 0) {
         return;
     }
-    m = malloc(sizeof(*m));
-    if (m == NULL) {
-        gpu_die("out of memory");
-    }
+    m = gpu_calloc(sizeof(*m));
     *m = (struct move){dst, src, value, len};
     gpu_push(s, move_run, m, true);
 }
@@ -390,7 +394,6 @@ static void rows_run(void *arg)
         copy_forward((char *)r->dst + i * r->dst_pitch, (const char *)r->src + i * r->src_pitch,
                      r->width);
     }
-    free(r);
 }
 
 void gpu_copy_rows(const struct gpu_rows *r, struct gpu_stream *s)
@@ -401,10 +404,7 @@ void gpu_copy_rows(const struct gpu_rows *r, struct gpu_stream *s)
     if (r->width == 0 || r->rows == 0) {
         return;
     }
-    copy = malloc(sizeof(*copy));
-    if (copy == NULL) {
-        gpu_die("out of memory");
-    }
+    copy = gpu_calloc(sizeof(*copy));
     *copy = *r;
     gpu_push(s, rows_run, copy, atomic_fetch_add(&copies, 1) % ROWS_LATE != 0);
 }

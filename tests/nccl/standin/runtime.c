@@ -21,6 +21,15 @@ static cudaError_t fail(cudaError_t e, const char *call)
 }
 #define FAIL(e) fail(e, __func__)
 
+/* Returns CUDA's error where this call may not be made while a capture goes on. */
+#define ALLOWED(check)                                                                             \
+    do {                                                                                           \
+        int rc_ = check;                                                                           \
+        if (rc_) {                                                                                 \
+            return FAIL((cudaError_t)rc_);                                                         \
+        }                                                                                          \
+    } while (0)
+
 /* ---- devices ---- */
 
 cudaError_t cudaGetDeviceCount(int *count)
@@ -54,6 +63,7 @@ cudaError_t cudaInitDevice(int dev, unsigned device_flags, unsigned flags)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    ALLOWED(gpu_unsafe(__func__));
     gpu_sync_all();
     return cudaSuccess;
 }
@@ -191,6 +201,7 @@ const char *cudaGetErrorName(cudaError_t e)
 
 cudaError_t cudaMalloc(void **ptr, size_t len)
 {
+    ALLOWED(gpu_unsafe(__func__));
     if (len == 0) {
         *ptr = NULL;
         return cudaSuccess;
@@ -204,12 +215,14 @@ cudaError_t cudaFree(void *ptr)
     if (ptr == NULL) {
         return cudaSuccess;
     }
+    ALLOWED(gpu_unsafe(__func__));
     gpu_sync_all();
     return gpu_free(ptr) ? cudaSuccess : FAIL(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaHostAlloc(void **ptr, size_t len, unsigned flags)
 {
+    ALLOWED(gpu_unsafe(__func__));
     (void)flags;
     *ptr = gpu_alloc(len, GPU_MEM_HOST, gpu_current);
     return *ptr ? cudaSuccess : FAIL(cudaErrorMemoryAllocation);
@@ -220,6 +233,8 @@ cudaError_t cudaMallocHost(void **ptr, size_t len)
     return cudaHostAlloc(ptr, len, 0);
 }
 
+/* NCCL calls it in whatever mode a thread is; whether CUDA allows that during a capture, nobody
+ * says. */
 cudaError_t cudaFreeHost(void *ptr)
 {
     return ptr == NULL || gpu_free(ptr) ? cudaSuccess : FAIL(cudaErrorInvalidValue);
@@ -227,6 +242,7 @@ cudaError_t cudaFreeHost(void *ptr)
 
 cudaError_t cudaHostRegister(void *ptr, size_t len, unsigned flags)
 {
+    ALLOWED(gpu_unsafe(__func__));
     (void)flags;
     return gpu_note(ptr, len, GPU_MEM_REGISTERED, gpu_current) ? cudaSuccess
                                                                : FAIL(cudaErrorMemoryAllocation);
@@ -272,6 +288,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t len, enum cudaMem
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t len, enum cudaMemcpyKind kind)
 {
+    ALLOWED(gpu_unsafe(__func__));
     cudaMemcpyAsync(dst, src, len, kind, NULL);
     gpu_sync(gpu_stream_of(NULL));
     return cudaSuccess;
@@ -285,6 +302,7 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t len, cudaStream_t s)
 
 cudaError_t cudaMemset(void *dst, int value, size_t len)
 {
+    ALLOWED(gpu_unsafe(__func__));
     gpu_set(dst, value, len, gpu_stream_of(NULL));
     return cudaSuccess;
 }
@@ -320,24 +338,30 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr a, 
 cudaError_t cudaMallocAsync(void **ptr, size_t len, cudaStream_t s)
 {
     (void)s;
-    return cudaMalloc(ptr, len);
+    *ptr = gpu_alloc(len, GPU_MEM_DEVICE, gpu_current);
+    return *ptr ? cudaSuccess : FAIL(cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t len, cudaMemPool_t pool, cudaStream_t s)
 {
     (void)pool;
-    (void)s;
-    return cudaMalloc(ptr, len);
+    return cudaMallocAsync(ptr, len, s);
 }
 
-static void free_run(void *ptr)
+static void free_run(void *arg)
 {
-    gpu_free(ptr);
+    gpu_free(*(void **)arg);
 }
 
 cudaError_t cudaFreeAsync(void *ptr, cudaStream_t s)
 {
-    gpu_push(gpu_stream_of(s), free_run, ptr, true);
+    void **box = malloc(sizeof(*box));
+
+    if (box == NULL) {
+        return FAIL(cudaErrorMemoryAllocation);
+    }
+    *box = ptr;
+    gpu_push(gpu_stream_of(s), free_run, box, true);
     return cudaSuccess;
 }
 
@@ -404,57 +428,27 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    ALLOWED(gpu_unsafe_on(__func__, gpu_stream_of(s)));
     gpu_sync(gpu_stream_of(s));
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
+    ALLOWED(gpu_unsafe_on(__func__, gpu_stream_of(s)));
     return gpu_idle(gpu_stream_of(s)) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
-    (void)flags;
-    gpu_event_wait((struct gpu_event *)e, gpu_stream_of(s));
+    ALLOWED(
+        gpu_event_wait((struct gpu_event *)e, gpu_stream_of(s), flags == cudaEventWaitExternal));
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamGetId(cudaStream_t s, unsigned long long *id)
 {
     *id = (unsigned long long)(uintptr_t)s;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
-{
-    (void)s;
-    *status = cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status,
-                                     unsigned long long *id, cudaGraph_t *graph,
-                                     const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges,
-                                     size_t *count)
-{
-    (void)s;
-    (void)id;
-    (void)graph;
-    (void)nodes;
-    (void)edges;
-    (void)count;
-    *status = cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
-    static _Thread_local enum cudaStreamCaptureMode mine;
-    enum cudaStreamCaptureMode was = mine;
-
-    mine = *mode;
-    *mode = was;
     return cudaSuccess;
 }
 
@@ -468,7 +462,6 @@ static void host_run(void *arg)
     struct host_call *h = arg;
 
     h->fn(h->arg);
-    free(h);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
@@ -506,11 +499,13 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
+    ALLOWED(gpu_unsafe_at(__func__, (struct gpu_event *)e));
     return gpu_event_done((struct gpu_event *)e) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+    ALLOWED(gpu_unsafe_at(__func__, (struct gpu_event *)e));
     gpu_event_sync((struct gpu_event *)e);
     return cudaSuccess;
 }

@@ -10,21 +10,10 @@
         gpu_die("%s is called, and the stand-in does not have it", #name);                         \
     }
 
-ABSENT(cudaGraphAddDependencies)
-ABSENT(cudaGraphAddEventRecordNode)
 ABSENT(cudaGraphAddEventWaitNode)
 ABSENT(cudaGraphAddHostNode)
 ABSENT(cudaGraphAddKernelNode)
-ABSENT(cudaGraphDestroy)
-ABSENT(cudaGraphExecDestroy)
 ABSENT(cudaGraphExecUpdate)
-ABSENT(cudaGraphInstantiate)
-ABSENT(cudaGraphLaunch)
-ABSENT(cudaGraphRetainUserObject)
 ABSENT(cudaMallocManaged)
 ABSENT(cudaMemcpyBatchAsync)
 ABSENT(cudaStreamAddCallback)
-ABSENT(cudaStreamBeginCapture)
-ABSENT(cudaStreamEndCapture)
-ABSENT(cudaStreamUpdateCaptureDependencies)
-ABSENT(cudaUserObjectCreate)

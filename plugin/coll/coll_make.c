@@ -115,13 +115,19 @@ static void shadow_free(struct coll_user *u, int slot)
     }
 }
 
+/*
+ * The user may capture a graph meanwhile. What this thread does is none of it; but by default CUDA
+ * refuses some calls in all threads then, cuEventQuery for one, and the user's capture fails.
+ */
 static void *task_run(void *arg)
 {
     struct task t = *(struct task *)arg;
+    int mode = COLL_CUDA_CAPTURE_RELAXED;
     void *comm = NULL;
 
     free(arg);
     coll_cuda_get()->ctx_set_current(t.u->context);
+    coll_cuda_get()->capture_mode(&mode);
     if (t.work == COLL_WORK_MAKE) {
         comm = shadow_make(t.u, &t.u->comm.shadow[t.slot]);
     } else {

@@ -57,6 +57,7 @@ static const struct r2_symbol cuda_rows[] = {
     ROW(coll_cuda, event_record, "cuEventRecord"),
     ROW(coll_cuda, event_query, "cuEventQuery"),
     ROW(coll_cuda, event_destroy, "cuEventDestroy_v2"),
+    ROW(coll_cuda, capture_mode, "cuThreadExchangeStreamCaptureMode"),
 };
 
 #define COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))

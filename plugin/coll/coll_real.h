@@ -100,11 +100,13 @@ struct coll_cuda {
     int (*event_record)(void *event, void *stream);
     int (*event_query)(void *event);
     int (*event_destroy)(void *event);
+    int (*capture_mode)(int *mode);
 };
 #define COLL_CUDA_NOT_READY           600
 #define COLL_CUDA_STREAM_NON_BLOCKING 1u
 #define COLL_CUDA_EVENT_NO_TIMING     2u
 #define COLL_CUDA_NOT_CAPTURING       0
+#define COLL_CUDA_CAPTURE_RELAXED     2
 
 /*
  * NCCL: behind this library in the order of the loader, or whatever libnccl.so.2 the process has

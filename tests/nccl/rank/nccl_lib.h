@@ -25,7 +25,10 @@
     X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetPCIBusId) X(cuDevicePrimaryCtxRetain)          \
         X(cuCtxSetCurrent) X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)    \
             X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate)           \
-                X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)
+                X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)                             \
+                    X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuGraphInstantiate)            \
+                        X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)                       \
+                            X(cuThreadExchangeStreamCaptureMode)
 /* clang-format on */
 
 struct nccl_lib {

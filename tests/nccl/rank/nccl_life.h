@@ -11,6 +11,7 @@
 #define NCCL_LIFE_H
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +22,8 @@
 #define LIFE_RANKS   4
 #define LIFE_STREAMS 4
 /* Of every call that could hang: a guard, nothing is measured by it. */
-#define LIFE_LIMIT_S 240
+#define LIFE_LIMIT_S  240
+#define LIFE_OVER_TCP "last resort: no RDMA path is left"
 
 /* --- the page (nccl_life_board.c) --- */
 
@@ -141,6 +143,20 @@ void life_comm_take(struct life *l, struct life_comm *c, ncclComm_t nccl, int ra
                     size_t bytes);
 /* Queues a collective of @count elements; data and poison are put in place before. */
 ncclResult_t life_start(struct life *l, struct life_comm *c, enum life_op op, size_t count);
+/* A collective that is captured, and what it is. */
+struct life_graph {
+    CUgraphExec exec;
+    enum life_op op;
+    size_t count;
+};
+/* Captures one, in the mode that forbids the most; nothing runs. */
+void life_capture(struct life *l, struct life_comm *c, enum life_op op, size_t count,
+                  struct life_graph *g);
+/* Queues it, as life_start() does. */
+void life_launch(struct life *l, struct life_comm *c, const struct life_graph *g);
+/* From beginning to end. */
+void life_replay(struct life *l, struct life_comm *c, const struct life_graph *g);
+void life_graph_free(struct life *l, struct life_graph *g);
 /* Until it is complete, or NCCL's error of the background. */
 ncclResult_t life_wait(struct life *l, struct life_comm *c);
 /* Whether it is still under way. */
@@ -170,6 +186,19 @@ const char *life_said(struct life *l, ncclResult_t rc, ncclComm_t comm);
         CUresult rc_ = nccl_lib.call(__VA_ARGS__);                                                 \
         LIFE_WANT(l, rc_ == CUDA_SUCCESS, #call ": CUDA error %d", (int)rc_);                      \
     } while (0)
+
+/* A thread of the user's captures, one capture after the other, in the mode that forbids the most
+ * to all others. The calling thread is allowed everything from then on; at the end no capture has
+ * failed. */
+struct life_captures {
+    struct life *l;
+    pthread_t thread;
+    _Atomic bool stop;
+    unsigned n;
+    CUresult rc; /* the first that failed */
+};
+void life_captures_begin(struct life *l, struct life_captures *k);
+void life_captures_end(struct life *l, struct life_captures *k);
 
 /* Functions of NCCL's that not every release has: NULL then. */
 struct life_calls {
@@ -211,6 +240,9 @@ void life_cycles(struct life *l);
 void life_forgotten(struct life *l);
 void life_gpu(struct life *l);
 void life_placed(struct life *l);
+void life_graphs(struct life *l);
+void life_placed_graphs(struct life *l);
+void life_captures(struct life *l);
 
 /* The conductor: one scenario, from fabric up to fabric down. The exit code. */
 int life_conduct(const struct life_scenario *s, const char *log_dir);

@@ -9,8 +9,6 @@
 #define BIG   (2u << 20)
 #define BYTES ((size_t)BIG * 4)
 
-#define OVER_TCP "last resort: no RDMA path is left"
-
 /* An error that the plugin explains: NCCL's last text is its sentence. */
 static void explained_check(struct life *l, ncclResult_t rc, const char *who)
 {
@@ -148,13 +146,13 @@ static void resort_round(struct life *l, int first, bool mended)
     double ms;
 
     registered_make(l, &c, &more);
-    before = life_log_count(l, OVER_TCP);
+    before = life_log_count(l, LIFE_OVER_TCP);
     life_arm(l, "fault h0:* down");
     rc = life_start(l, &c, LIFE_ALL_REDUCE, BIG);
     LIFE_WANT(l, rc == ncclSuccess, "ncclAllReduce: %s", l->said);
     life_fired_wait(l);
     life_phase(l, "the plugin's word of the last resort");
-    while (life_log_count(l, OVER_TCP) == before) {
+    while (life_log_count(l, LIFE_OVER_TCP) == before) {
         usleep(2000);
     }
     life_phase(l, NULL);
@@ -170,10 +168,10 @@ static void resort_round(struct life *l, int first, bool mended)
     if (mended) {
         life_ask_all(l, "fault h0:* up");
     }
-    before = life_log_count(l, OVER_TCP);
+    before = life_log_count(l, LIFE_OVER_TCP);
     again(l, &left);
     life_barrier(l);
-    LIFE_WANT(l, mended || life_log_count(l, OVER_TCP) > before,
+    LIFE_WANT(l, mended || life_log_count(l, LIFE_OVER_TCP) > before,
               "the new communicator did not go over TCP");
     life_ask_all(l, "fault h0:* up");
 }

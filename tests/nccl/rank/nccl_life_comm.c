@@ -241,17 +241,22 @@ static void data_put(struct life *l, const struct life_comm *c)
     life_buf_poison(l, &c->recv);
 }
 
-ncclResult_t life_start(struct life *l, struct life_comm *c, enum life_op op, size_t count)
+/* Another collective, whose data is in place. */
+static void data_begin(struct life *l, struct life_comm *c, enum life_op op, size_t count)
 {
-    void *send = (char *)c->send.at + GUARD, *recv = (char *)c->recv.at + GUARD;
-    ncclResult_t rc;
-
     c->op = op;
     c->count = count;
     c->iteration++;
     LIFE_WANT(l, received(c) * 4 <= c->recv.bytes && count * 4 <= c->send.bytes,
               "the collective is larger than its buffers");
     data_put(l, c);
+}
+
+static ncclResult_t queue(struct life *l, struct life_comm *c, enum life_op op, size_t count)
+{
+    void *send = (char *)c->send.at + GUARD, *recv = (char *)c->recv.at + GUARD;
+    ncclResult_t rc;
+
     life_phase(l, "queueing a collective");
     if (op == LIFE_ALL_REDUCE) {
         rc = nccl_lib.ncclAllReduce(send, recv, count, ncclInt32, ncclSum, c->nccl, c->stream);
@@ -268,10 +273,48 @@ ncclResult_t life_start(struct life *l, struct life_comm *c, enum life_op op, si
     life_phase(l, NULL);
     if (rc != ncclSuccess) {
         life_said(l, rc, c->nccl);
-        return rc;
     }
-    LIFE_CUDA(l, cuEventRecord, c->done, c->stream);
     return rc;
+}
+
+ncclResult_t life_start(struct life *l, struct life_comm *c, enum life_op op, size_t count)
+{
+    ncclResult_t rc;
+
+    data_begin(l, c, op, count);
+    rc = queue(l, c, op, count);
+    if (rc == ncclSuccess) {
+        LIFE_CUDA(l, cuEventRecord, c->done, c->stream);
+    }
+    return rc;
+}
+
+void life_capture(struct life *l, struct life_comm *c, enum life_op op, size_t count,
+                  struct life_graph *g)
+{
+    ncclResult_t rc;
+    CUgraph graph;
+
+    *g = (struct life_graph){NULL, op, count};
+    LIFE_CUDA(l, cuStreamBeginCapture, c->stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    rc = queue(l, c, op, count);
+    LIFE_WANT(l, rc == ncclSuccess, "a collective that is captured: %s", l->said);
+    LIFE_CUDA(l, cuStreamEndCapture, c->stream, &graph);
+    LIFE_CUDA(l, cuGraphInstantiate, &g->exec, graph, 0);
+    LIFE_CUDA(l, cuGraphDestroy, graph);
+}
+
+void life_launch(struct life *l, struct life_comm *c, const struct life_graph *g)
+{
+    data_begin(l, c, g->op, g->count);
+    LIFE_CUDA(l, cuGraphLaunch, g->exec, c->stream);
+    LIFE_CUDA(l, cuEventRecord, c->done, c->stream);
+}
+
+void life_graph_free(struct life *l, struct life_graph *g)
+{
+    LIFE_CUDA(l, cuGraphExecDestroy, g->exec);
+    g->exec = NULL;
 }
 
 bool life_is_busy(struct life *l, struct life_comm *c)
@@ -333,12 +376,21 @@ void life_check(struct life *l, struct life_comm *c)
     free(host);
 }
 
-void life_run(struct life *l, struct life_comm *c, enum life_op op, size_t count)
+static void finish(struct life *l, struct life_comm *c, ncclResult_t rc)
 {
-    ncclResult_t rc = life_start(l, c, op, count);
-
     rc = rc == ncclSuccess ? life_wait(l, c) : rc;
     LIFE_WANT(l, rc == ncclSuccess, "communicator %d, collective %d: %s", c->serial, c->iteration,
               l->said);
     life_check(l, c);
+}
+
+void life_run(struct life *l, struct life_comm *c, enum life_op op, size_t count)
+{
+    finish(l, c, life_start(l, c, op, count));
+}
+
+void life_replay(struct life *l, struct life_comm *c, const struct life_graph *g)
+{
+    life_launch(l, c, g);
+    finish(l, c, ncclSuccess);
 }

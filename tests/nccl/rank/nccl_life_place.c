@@ -74,3 +74,44 @@ void life_placed(struct life *l)
     life_destroy(l, &b);
     life_comm_free(l, &b);
 }
+
+/* Operations on @live and replays on @kept until @live is on a shadow, or back. */
+static void until_beside_graph(struct life *l, struct life_comm *live, struct life_comm *kept,
+                               const struct life_graph *g, bool shadows)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        bool right = runs_on_a_shadow(l, live) == shadows;
+
+        life_replay(l, kept, g);
+        if (life_all(l, right) == (uint64_t)l->ranks) {
+            return;
+        }
+    }
+    life_fail(l, PERF_NET, "%d operations, and not all are %s", ROUNDS,
+              shadows ? "on a shadow" : "back");
+}
+
+void life_placed_graphs(struct life *l)
+{
+    struct life_comm kept, live;
+    struct life_graph g;
+    struct life_captures captures;
+
+    life_comm_make(l, &kept, BYTES);
+    life_comm_make(l, &live, BYTES);
+    life_run(l, &kept, LIFE_ALL_REDUCE, COUNT);
+    life_capture(l, &kept, LIFE_ALL_REDUCE, COUNT, &g);
+    life_captures_begin(l, &captures);
+    life_ask_all(l, "fault h1:n1 down");
+    until_beside_graph(l, &live, &kept, &g, true);
+    LIFE_WANT(l, !runs_on_a_shadow(l, &kept), "a communicator with a graph has switched");
+    life_say(l, "one communicator is on a shadow; the one with a graph is not");
+    life_ask_all(l, "fault h1:n1 up");
+    until_beside_graph(l, &live, &kept, &g, false);
+    life_destroy(l, &live); /* behind the end of the shadow */
+    life_captures_end(l, &captures);
+    life_graph_free(l, &g);
+    life_destroy(l, &kept);
+    life_comm_free(l, &kept);
+    life_comm_free(l, &live);
+}

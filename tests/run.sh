@@ -88,7 +88,7 @@ for t in "$@"; do
         [ $rc = 124 ] && echo "     ran past its limit of $limit s"
         lines=${R2_FAIL_LINES:-60}
         # First what failed, wherever it stands: who keeps only a part of this output keeps its beginning.
-        grep -A20 -E '^FAIL|:[FE]:' "$out/log" | grep -v '^ok ' | head -n "$lines" | sed 's/^/     | /'
+        grep -B2 -A20 -E '^FAIL|:[FE]:' "$out/log" | grep -v '^ok ' | head -n "$lines" | sed 's/^/     | /'
         echo "     the end of its output:"
         tail -n "$lines" "$out/log" | sed 's/^/     | /'
     fi

@@ -217,6 +217,8 @@ static void *start_one(struct drv_link *l, char *buf, void *mh, int n)
     return req;
 }
 
+#define REFUSALS 100 /* in a row; on a loaded machine one may take a turn of the scheduler */
+
 /*
  * Starts requests until there are @max, or none is taken for a while; how many there are then. One
  * refusal says nothing: it may be only a bad moment.
@@ -225,12 +227,14 @@ static int fill_up(struct drv_link *l, char *buf, void *mh, void **req, int n, i
 {
     uint64_t last = drv_now_ms();
 
-    while (n < max && drv_now_ms() - last < 200) {
+    for (int refused = 0; n < max && (drv_now_ms() - last < 200 || refused < REFUSALS);) {
         req[n] = start_one(l, buf, mh, n);
         if (req[n] == NULL) {
+            refused++;
             sched_yield();
         } else {
             n++;
+            refused = 0;
             last = drv_now_ms();
         }
     }

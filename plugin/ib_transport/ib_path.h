@@ -73,11 +73,12 @@ struct ib_ece {
 struct ib_path {
     /* const during an incarnation */
     uint8_t index;
-    uint8_t nic, peer_nic; /* device numbers on their hosts */
-    uint8_t way;           /* through the fabric, as R has chosen (ib_way.h); its connecting makes
-                              of it the number that it has between these two ports */
-    uint16_t udp_port;     /* RoCE v2: the source port that follows; 0: by queue pair numbers */
+    uint8_t nic, peer_nic; /* device numbers on their hosts. No byte of their word is a worker's to
+                              write: compilers compare the two by a read of all of it */
     uint32_t inc;
+    uint8_t way;       /* through the fabric, as R has chosen (ib_way.h); its connecting makes of it
+                          the number that it has between these two ports */
+    uint16_t udp_port; /* RoCE v2: the source port that follows; 0: by queue pair numbers */
     struct ibv_qp *qp;
     struct ibv_cq *cq;
     uint32_t psn;

@@ -116,8 +116,9 @@ static void shadow_free(struct coll_user *u, int slot)
 }
 
 /*
- * The user may capture a graph meanwhile. What this thread does is none of it; but by default CUDA
- * refuses some calls in all threads then, cuEventQuery for one, and the user's capture fails.
+ * The user may capture a graph meanwhile. What this thread does is none of it; but CUDA refuses
+ * some calls then, cuEventQuery for one, in all threads that are in its default capture mode, and
+ * the user's capture fails with the call.
  */
 static void *task_run(void *arg)
 {

@@ -22,7 +22,8 @@
 #define LIFE_RANKS   4
 #define LIFE_STREAMS 4
 /* Of every call that could hang: a guard, nothing is measured by it. */
-#define LIFE_LIMIT_S  240
+#define LIFE_LIMIT_S 240
+/* The plugin's word that a connection goes over TCP. */
 #define LIFE_OVER_TCP "last resort: no RDMA path is left"
 
 /* --- the page (nccl_life_board.c) --- */
@@ -152,9 +153,7 @@ struct life_graph {
 /* Captures one, in the mode that forbids the most; nothing runs. */
 void life_capture(struct life *l, struct life_comm *c, enum life_op op, size_t count,
                   struct life_graph *g);
-/* Queues it, as life_start() does. */
-void life_launch(struct life *l, struct life_comm *c, const struct life_graph *g);
-/* From beginning to end. */
+/* Launches it, as life_run() runs a collective that is not captured. */
 void life_replay(struct life *l, struct life_comm *c, const struct life_graph *g);
 void life_graph_free(struct life *l, struct life_graph *g);
 /* Until it is complete, or NCCL's error of the background. */

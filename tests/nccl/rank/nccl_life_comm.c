@@ -304,13 +304,6 @@ void life_capture(struct life *l, struct life_comm *c, enum life_op op, size_t c
     LIFE_CUDA(l, cuGraphDestroy, graph);
 }
 
-void life_launch(struct life *l, struct life_comm *c, const struct life_graph *g)
-{
-    data_begin(l, c, g->op, g->count);
-    LIFE_CUDA(l, cuGraphLaunch, g->exec, c->stream);
-    LIFE_CUDA(l, cuEventRecord, c->done, c->stream);
-}
-
 void life_graph_free(struct life *l, struct life_graph *g)
 {
     LIFE_CUDA(l, cuGraphExecDestroy, g->exec);
@@ -391,6 +384,8 @@ void life_run(struct life *l, struct life_comm *c, enum life_op op, size_t count
 
 void life_replay(struct life *l, struct life_comm *c, const struct life_graph *g)
 {
-    life_launch(l, c, g);
+    data_begin(l, c, g->op, g->count);
+    LIFE_CUDA(l, cuGraphLaunch, g->exec, c->stream);
+    LIFE_CUDA(l, cuEventRecord, c->done, c->stream);
     finish(l, c, ncclSuccess);
 }

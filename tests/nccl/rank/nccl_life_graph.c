@@ -1,5 +1,5 @@
-/* Collectives in CUDA graphs: NCCL keeps its requests for a graph's life, and replays ask the
- * plugin for each of them anew. */
+/* Collectives in CUDA graphs: NCCL plans them once, registers the user's buffers with the plugin
+ * for the graph's life, and posts everything anew with each replay. */
 #include "tests/nccl/rank/nccl_life.h"
 
 #include <unistd.h>
@@ -71,6 +71,8 @@ void life_graphs(struct life *l)
 
     life_comm_make(l, &c, BYTES);
     capture_all(l, &c, first); /* before anything has run: NCCL connects in it */
+    life_say(l, "NCCL registered %llu buffers with the plugin for graphs",
+             (unsigned long long)life_log_count(l, "NET register userbuff"));
     replay_all(l, &c, first);
     life_run(l, &c, LIFE_ALL_REDUCE, SMALL);
     for (int i = 0; i < KINDS; i++) {
@@ -103,7 +105,7 @@ void life_captures(struct life *l)
     life_comm_make(l, &c, BYTES);
     life_run(l, &c, LIFE_ALL_REDUCE, SMALL);
     life_captures_begin(l, &captures);
-    life_run(l, &c, LIFE_ALL_REDUCE, SMALL); /* it flushes */
+    life_run(l, &c, LIFE_ALL_REDUCE, SMALL);
     life_ask_all(l, "fault h0:* down");
     for (int i = 0; i < KINDS; i++) {
         life_run(l, &c, (enum life_op)i, TINY);
@@ -114,4 +116,5 @@ void life_captures(struct life *l)
     life_destroy(l, &c);
     life_captures_end(l, &captures);
     life_comm_free(l, &c);
+    LIFE_WANT(l, life_log_count(l, "flush") > 0, "nothing has been flushed");
 }

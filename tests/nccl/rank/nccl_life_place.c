@@ -1,5 +1,6 @@
 /* Communicators with libr2coll.so in front of NCCL (docs/collectives.md): two at once, one aborted
- * while it uses a shadow, one while its shadow is made. */
+ * while it uses a shadow, one while its shadow is made; one with a CUDA graph beside one without.
+ */
 #include "tests/nccl/rank/nccl_life.h"
 
 #include <stdio.h>

@@ -241,8 +241,8 @@ void gpu_capture_mode_swap(int *mode)
 {
     enum gpu_capture_mode was = thread_mode;
 
-    thread_mode = (enum gpu_capture_mode) * mode;
-    *mode = (int)was;
+    thread_mode = (enum gpu_capture_mode)mode[0];
+    mode[0] = (int)was;
 }
 
 int gpu_unsafe(const char *call)

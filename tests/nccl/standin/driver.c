@@ -194,6 +194,13 @@ CUresult cuMemFree(CUdeviceptr ptr)
     return gpu_free((void *)ptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult cuMemGetInfo(size_t *left, size_t *all)
+{
+    *left = gpu_left(gpu_current);
+    *all = GPU_MEMORY;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemHostAlloc(void **ptr, size_t len, unsigned flags)
 {
     ALLOWED(gpu_unsafe(__func__));

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GPUS_MAX 16
+#define GPUS_MAX   16
+#define GPU_MEMORY ((size_t)8 << 30) /* of a device, for each process */
 
 /* Settings by the environment: STANDIN_GPUS, STANDIN_SM, STANDIN_DMABUF, STANDIN_LOG,
  * STANDIN_BUSID. */
@@ -36,6 +37,7 @@ struct gpu_mem {
 };
 void *gpu_alloc(size_t len, enum gpu_kind kind, int dev); /* NULL: no memory */
 bool gpu_free(void *addr);
+size_t gpu_left(int dev); /* of GPU_MEMORY */
 bool gpu_note(void *addr, size_t len, enum gpu_kind kind,
               int dev);                               /* memory that is there already */
 bool gpu_find(const void *addr, struct gpu_mem *out); /* a copy; false: not ours */

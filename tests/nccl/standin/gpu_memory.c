@@ -13,6 +13,7 @@
 #define GRAIN (64u << 10)
 
 static struct gpu_mem *mems;
+static size_t used[GPUS_MAX]; /* memory of each device that this process has */
 static pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A part of device memory has a file of its own since someone asked for a DMA-BUF of it: that
@@ -50,17 +51,41 @@ bool gpu_note(void *addr, size_t len, enum gpu_kind kind, int dev)
     return mem_add(addr, len, kind, dev, -1, NULL);
 }
 
-/* Device memory is a file's, so that other processes and a DMA-BUF can have it. */
-void *gpu_alloc(size_t len, enum gpu_kind kind, int dev)
+size_t gpu_left(int dev)
 {
-    size_t whole = (len + GRAIN - 1) / GRAIN * GRAIN;
+    size_t left;
+
+    pthread_mutex_lock(&mem_lock);
+    left = GPU_MEMORY - used[dev];
+    pthread_mutex_unlock(&mem_lock);
+    return left;
+}
+
+static bool device_take(int dev, size_t len)
+{
+    bool has;
+
+    pthread_mutex_lock(&mem_lock);
+    has = len <= GPU_MEMORY - used[dev];
+    used[dev] += has ? len : 0;
+    pthread_mutex_unlock(&mem_lock);
+    return has;
+}
+
+static void device_put(int dev, size_t len)
+{
+    pthread_mutex_lock(&mem_lock);
+    used[dev] -= len;
+    pthread_mutex_unlock(&mem_lock);
+}
+
+/* Device memory is a file's, so that other processes and a DMA-BUF can have it. */
+static void *memory_map(size_t whole, enum gpu_kind kind, int dev)
+{
     int fd = kind == GPU_MEM_DEVICE ? memfd_create("gpu", MFD_CLOEXEC) : -1;
     struct gpu_parts *parts = NULL;
     char *at;
 
-    if (whole == 0) {
-        whole = GRAIN;
-    }
     if (fd >= 0) {
         if (ftruncate(fd, (off_t)(whole + PARTS_SIZE)) == 0) {
             parts = mmap(NULL, PARTS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)whole);
@@ -83,6 +108,23 @@ void *gpu_alloc(size_t len, enum gpu_kind kind, int dev)
     }
     if (!mem_add(at, whole, kind, dev, fd, parts)) {
         return NULL;
+    }
+    return at;
+}
+
+void *gpu_alloc(size_t len, enum gpu_kind kind, int dev)
+{
+    size_t whole = len > 0 ? (len + GRAIN - 1) / GRAIN * GRAIN : GRAIN;
+    bool is_device = kind == GPU_MEM_DEVICE;
+    void *at;
+
+    if (whole < len || (is_device && !device_take(dev, whole))) {
+        gpu_log("device %d has no memory for %zu bytes: %zu are left", dev, len, gpu_left(dev));
+        return NULL;
+    }
+    at = memory_map(whole, kind, dev);
+    if (at == NULL && is_device) {
+        device_put(dev, whole);
     }
     return at;
 }
@@ -184,6 +226,9 @@ bool gpu_free(void *addr)
     }
     if (m->kind != GPU_MEM_REGISTERED) {
         munmap(m->addr, m->len);
+    }
+    if (m->kind == GPU_MEM_DEVICE) {
+        device_put(m->dev, m->len);
     }
     if (m->parts) {
         for (int i = 0; i < m->parts->len; i++) {

@@ -309,7 +309,8 @@ cudaError_t cudaMemset(void *dst, int value, size_t len)
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
-    *left = *all = 8ull << 30;
+    *left = gpu_left(gpu_current);
+    *all = GPU_MEMORY;
     return cudaSuccess;
 }
 

@@ -134,9 +134,17 @@ CALL(ncclCommDestroy, void *comm)
 CALL(ncclCommAbort, void *comm)
 {
     const struct coll_real *real = coll_real_get();
+    struct coll_user *u;
 
+    if (real == NULL) {
+        return COLL_SYSTEM_ERROR;
+    }
+    u = coll_real_defers_aborts() ? coll_ctl_get(comm, true) : NULL;
+    if (u != NULL) {
+        return coll_op_abort(real, u);
+    }
     leave(comm, true);
-    return real != NULL ? real->abort(comm) : COLL_SYSTEM_ERROR;
+    return real->abort(comm);
 }
 
 CALL(ncclCommRevoke, void *comm, int flags)

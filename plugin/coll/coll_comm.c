@@ -1,6 +1,7 @@
 #include "coll_comm.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -230,6 +231,9 @@ static void make(struct coll_comm *c, const struct place_note *note)
 
         *shadow = (struct coll_shadow){.rank = (int)note->make.rank};
         memcpy(shadow->id, note->make.id, sizeof(shadow->id));
+        if (s->drop) {
+            place_held_move(s, PLACE_HELD_FAILED); /* the user has ended it since its promise */
+        }
         changed(c);
     }
 }
@@ -310,8 +314,9 @@ void coll_comm_lost(struct coll_comm *c)
     c->hub_lost = true;
     place_member_lost(&c->member);
     for (int i = 0; i < PLACE_HELD; i++) {
-        if (c->held.slot[i].state == PLACE_HELD_PROMISED) {
-            place_held_drop(&c->held, c->held.slot[i].comm); /* nobody will say "enter" */
+        if (c->held.slot[i].state == PLACE_HELD_PROMISED ||
+            c->held.slot[i].state == PLACE_HELD_MAKING) {
+            place_held_drop(&c->held, c->held.slot[i].comm); /* nobody will say how it goes on */
         }
     }
     pthread_cond_broadcast(&c->changed);
@@ -333,16 +338,30 @@ static struct place_held_slot *to_free(struct coll_comm *c)
     return s;
 }
 
+/* Lock held. Of one that is being made: to make it, once; to break it off, while a thread does. */
+static enum coll_work making_work(struct coll_comm *c, int i)
+{
+    const struct place_held_slot *s = &c->held.slot[i];
+    const struct coll_shadow *shadow = &c->shadow[i];
+
+    if (s->state != PLACE_HELD_MAKING) {
+        return COLL_WORK_NONE;
+    }
+    if (!s->taken) {
+        return COLL_WORK_MAKE;
+    }
+    return s->drop && !shadow->made && !shadow->unwanted ? COLL_WORK_BREAK : COLL_WORK_NONE;
+}
+
 enum coll_work coll_comm_work(struct coll_comm *c, int *slot)
 {
-    enum coll_work work = COLL_WORK_MAKE;
+    enum coll_work work = COLL_WORK_NONE;
     struct place_held_slot *s = NULL;
 
     pthread_mutex_lock(&c->lock);
-    for (int i = 0; s == NULL && i < PLACE_HELD; i++) {
-        if (c->held.slot[i].state == PLACE_HELD_MAKING && !c->held.slot[i].taken) {
-            s = &c->held.slot[i];
-        }
+    for (int i = 0; work == COLL_WORK_NONE && i < PLACE_HELD; i++) {
+        work = making_work(c, i);
+        s = work != COLL_WORK_NONE ? &c->held.slot[i] : NULL;
     }
     if (s == NULL) {
         s = to_free(c);
@@ -351,6 +370,7 @@ enum coll_work coll_comm_work(struct coll_comm *c, int *slot)
     if (s != NULL) {
         s->taken = true;
         *slot = slot_number(c, s);
+        c->shadow[*slot].unwanted = c->shadow[*slot].breaks = work == COLL_WORK_BREAK;
     }
     pthread_mutex_unlock(&c->lock);
     return work;
@@ -373,4 +393,60 @@ void coll_comm_done(struct coll_comm *c, int slot, void *comm)
     changed(c);
     pthread_mutex_unlock(&c->lock);
     kick();
+}
+
+/* --- between the thread that makes a shadow and the one that breaks it off --- */
+
+bool coll_comm_made(struct coll_comm *c, int slot)
+{
+    struct coll_shadow *s = &c->shadow[slot];
+    bool is_ours;
+
+    pthread_mutex_lock(&c->lock);
+    s->made = true;
+    pthread_cond_broadcast(&c->changed);
+    while (s->breaks) {
+        pthread_cond_wait(&c->changed, &c->lock);
+    }
+    is_ours = !s->broken;
+    pthread_mutex_unlock(&c->lock);
+    return is_ours;
+}
+
+/* What NCCL has stored it may free again at once, where the rest of what it does then fails, and on
+ * some processors is seen before what it points at: it is to stand for a while. */
+void *coll_comm_break(struct coll_comm *c, int slot)
+{
+    const struct timespec nap = {.tv_nsec = (long)R2_MS(2)}; /* no event tells of NCCL's store */
+    struct coll_shadow *s = &c->shadow[slot];
+    void *comm = NULL, *before;
+    bool made;
+
+    do {
+        before = comm;
+        nanosleep(&nap, NULL);
+        comm = atomic_load_explicit(&s->early, memory_order_acquire);
+        pthread_mutex_lock(&c->lock);
+        made = s->made;
+        s->broken = !made && comm != NULL && comm == before;
+        pthread_mutex_unlock(&c->lock);
+    } while (!made && !s->broken);
+    return made ? NULL : comm;
+}
+
+void coll_comm_break_wait(struct coll_comm *c, int slot)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!c->shadow[slot].made) {
+        pthread_cond_wait(&c->changed, &c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void coll_comm_broken(struct coll_comm *c, int slot)
+{
+    pthread_mutex_lock(&c->lock);
+    c->shadow[slot].breaks = false;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
 }

@@ -3,8 +3,8 @@
  * (place_member.h), what shadows it has (place_held.h), and what its hub is to know.
  *
  * Threads: the application's begin operations and end it; the control thread takes and sends notes;
- * a thread for each shadow that is made or freed. One lock around all of it, never held while
- * anybody waits or NCCL is called. What says "may block" does so for a decision of the hub's.
+ * a thread for each shadow that is made, broken off or freed. One lock around all of it, never held
+ * while anybody waits or NCCL is called. What says "may block" does so for a decision of the hub's.
  */
 #ifndef COLL_COMM_H
 #define COLL_COMM_H
@@ -16,6 +16,14 @@
 
 struct coll_shadow {
     void *comm; /* ncclComm_t; set in PLACE_HELD_READY */
+    /* ... as NCCL's init writes it, by a plain store, before it meets the other ranks
+     * (ncclCommInitRankDev of src/init.cc, 2.28 to 2.30): what an init can be broken off by. Read
+     * by coll_comm_break(), acquire, which waits for NCCL's stores before that. */
+    _Atomic(void *) early;
+    bool made;     /* NCCL's init has returned, and whatever the thread that makes it has added */
+    bool unwanted; /* it is to be broken off: tried once */
+    bool breaks;   /* a thread does so, or looks whether it can */
+    bool broken;   /* that thread has the communicator now */
     int rank;
     uint8_t id[PLACE_ID_BYTES];
 };
@@ -85,11 +93,27 @@ bool coll_comm_is_prepared(struct coll_comm *c);
 /* The user has aborted it. Any thread. */
 bool coll_comm_is_aborted(struct coll_comm *c);
 
-enum coll_work { COLL_WORK_NONE, COLL_WORK_MAKE, COLL_WORK_FREE };
-/* What a thread is to do with *@slot, once each: make a communicator by shadow[] of it; free
- * shadow[].comm, or abort it. */
+enum coll_work { COLL_WORK_NONE, COLL_WORK_MAKE, COLL_WORK_BREAK, COLL_WORK_FREE };
+/* What a thread is to do with *@slot, once each: make a communicator by shadow[] of it; break off
+ * that, since nobody wants it any more; free shadow[].comm, or abort it; abort shadow[].early of
+ * one that has failed. */
 enum coll_work coll_comm_work(struct coll_comm *c, int *slot);
-/* ... and has done. @comm: what was made; NULL: that has failed, or it is freed. Any thread. */
+/* It has made or freed it. @comm: what was made; NULL: that has failed, or it is freed. Any
+ * thread. */
 void coll_comm_done(struct coll_comm *c, int slot, void *comm);
+
+/* --- between the thread that makes a shadow and the one that breaks it off --- */
+
+/* The one that makes it: NCCL has returned. Blocks while the other one is at work. False: the
+ * communicator is gone. */
+bool coll_comm_made(struct coll_comm *c, int slot);
+/* The one that breaks it off: the communicator, whose abort frees the other one from NCCL, and
+ * which is not to be freed before coll_comm_break_wait() has returned; NULL: it is made, or has
+ * failed. Blocks until NCCL's init has come so far. */
+void *coll_comm_break(struct coll_comm *c, int slot);
+/* Blocks until NCCL's init has returned. */
+void coll_comm_break_wait(struct coll_comm *c, int slot);
+/* It is through, in either case; @c may be gone behind this. Any thread. */
+void coll_comm_broken(struct coll_comm *c, int slot);
 
 #endif

@@ -467,6 +467,14 @@ void coll_ctl_put(struct coll_user *u)
     }
 }
 
+void coll_ctl_abort(struct coll_user *u)
+{
+    coll_comm_end(&u->comm, true, 0);
+    pthread_mutex_lock(&ctl.lock);
+    u->kept = true; /* what NCCL makes next may be at its address */
+    pthread_mutex_unlock(&ctl.lock);
+}
+
 void coll_ctl_leave(struct coll_user *u, bool abort)
 {
     bool over = coll_comm_end(&u->comm, abort, LEAVE_NS), alone;

@@ -50,37 +50,94 @@ static bool connect_all(const struct coll_real *real, const struct coll_cuda *cu
     return done;
 }
 
-static void *shadow_make(struct coll_user *u, const struct coll_shadow *s)
+/* Has NCCL make it, ready for an all_reduce. NULL, or why it is of no use; *@rc: NCCL's error. */
+static const char *shadow_init(struct coll_user *u, struct coll_shadow *s, coll_status *rc)
 {
     const struct coll_real *real = coll_real_get();
-    const struct coll_cuda *cuda = coll_cuda_get();
     struct coll_config config = u->config;
     struct coll_id id;
-    void *comm = NULL;
-    coll_status rc;
 
     memcpy(id.bytes, s->id, sizeof(id.bytes));
     config.blocking = 1;
     was_asked = false;
     makes = true;
-    rc = real->init_rank_config(&comm, u->comm.ranks, id, s->rank, &config);
+    *rc = real->init_rank_config((void **)&s->early, u->comm.ranks, id, s->rank, &config);
     makes = false;
-    if (rc != COLL_SUCCESS) {
-        R2_WARN("placement: NCCL could not make a communicator: error %d", (int)rc);
-        return NULL;
+    if (*rc != COLL_SUCCESS) {
+        return "NCCL could not make a communicator";
     }
     if (!was_asked) {
-        R2_WARN("placement: NCCL does not ask this plugin's tuner in the thread that makes a "
-                "communicator: that wants NCCL 2.28 to 2.30, and NCCL_NET_PLUGIN from the "
-                "beginning, or its file as NCCL_TUNER_PLUGIN");
         coll_comm_never(&u->comm); /* nor would it ask for another one */
-    } else if (connect_all(real, cuda, comm)) {
-        return comm;
-    } else {
-        R2_WARN("placement: NCCL could not connect a communicator");
+        return "NCCL does not ask this plugin's tuner in the thread that makes a communicator: that "
+               "wants NCCL 2.28 to 2.30, and NCCL_NET_PLUGIN from the beginning, or its file as "
+               "NCCL_TUNER_PLUGIN";
     }
-    real->abort(comm);
-    return NULL;
+    return connect_all(real, coll_cuda_get(), s->early) ? NULL
+                                                        : "NCCL could not connect a communicator";
+}
+
+/* One that has failed is reported first, and aborted when it is freed: an abort may wait for other
+ * ranks of this host (ncclProxyService), which are broken off when the hub knows of the failure. */
+static void *shadow_make(struct coll_user *u, int slot)
+{
+    struct coll_shadow *s = &u->comm.shadow[slot];
+    coll_status rc;
+    const char *why = shadow_init(u, s, &rc);
+
+    if (!coll_comm_made(&u->comm, slot)) {
+        R2_INFO("placement: NCCL's init of a communicator is broken off: nobody wants it any more");
+        return NULL;
+    }
+    if (rc != COLL_SUCCESS) {
+        R2_WARN("placement: %s: error %d", why, (int)rc);
+    } else if (why != NULL) {
+        R2_WARN("placement: %s", why);
+    }
+    return why == NULL ? s->early : NULL;
+}
+
+/* Megabytes of the GPU that nobody has taken. */
+static uint64_t gpu_left_mb(void)
+{
+    size_t left = 0, all;
+
+    return coll_cuda_get()->mem_get_info(&left, &all) == 0 ? left >> 20 : 0;
+}
+
+/* What it has cost. What others took of the GPU meanwhile cannot be told from it: both figures are
+ * said. */
+static void *shadow_make_timed(struct coll_user *u, int slot)
+{
+    uint64_t begun = r2_clock_ns(CLOCK_MONOTONIC), had = gpu_left_mb();
+    void *comm = shadow_make(u, slot);
+    uint64_t ms = r2_elapsed(r2_clock_ns(CLOCK_MONOTONIC), begun) / R2_NS_PER_MS;
+
+    R2_INFO("placement: %s %llu.%llu s; the GPU has %llu MiB left, %llu before",
+            comm != NULL ? "a communicator is made, in" : "no communicator is made, after",
+            (unsigned long long)(ms / 1000), (unsigned long long)(ms % 1000 / 100),
+            (unsigned long long)gpu_left_mb(), (unsigned long long)had);
+    return comm;
+}
+
+/*
+ * Frees the thread that makes it from NCCL: an abort sets the flag that NCCL's init looks at
+ * wherever it waits. Within a group it frees nothing until the group ends, which is when the init
+ * has returned. Where NCCL is another one than was read for this, the init goes on.
+ */
+static void shadow_break(struct coll_user *u, int slot)
+{
+    const struct coll_real *real = coll_real_get();
+    void *comm;
+
+    if (coll_real_defers_aborts() && real->group_start() == COLL_SUCCESS) {
+        comm = coll_comm_break(&u->comm, slot);
+        if (comm != NULL) {
+            real->abort(comm);
+            coll_comm_break_wait(&u->comm, slot);
+        }
+        real->group_end();
+    }
+    coll_comm_broken(&u->comm, slot);
 }
 
 /*
@@ -101,10 +158,14 @@ static void shadow_wait(struct coll_user *u, int slot)
 static void shadow_free(struct coll_user *u, int slot)
 {
     const struct coll_real *real = coll_real_get();
-    void *comm = u->comm.shadow[slot].comm;
+    struct coll_shadow *s = &u->comm.shadow[slot];
+    void *comm = s->comm;
 
     if (comm == NULL) {
-        return; /* it could not be made */
+        if (s->early != NULL && !s->broken) {
+            real->abort(s->early); /* the init has failed, and left it behind (2.22 to 2.30) */
+        }
+        return;
     }
     shadow_wait(u, slot);
     if (coll_comm_is_aborted(&u->comm)) {
@@ -124,17 +185,22 @@ static void *task_run(void *arg)
 {
     struct task t = *(struct task *)arg;
     int mode = COLL_CUDA_CAPTURE_RELAXED;
-    void *comm = NULL;
 
     free(arg);
     coll_cuda_get()->ctx_set_current(t.u->context);
     coll_cuda_get()->capture_mode(&mode);
-    if (t.work == COLL_WORK_MAKE) {
-        comm = shadow_make(t.u, &t.u->comm.shadow[t.slot]);
-    } else {
+    switch (t.work) {
+    case COLL_WORK_MAKE:
+        coll_comm_done(&t.u->comm, t.slot, shadow_make_timed(t.u, t.slot));
+        break;
+    case COLL_WORK_BREAK:
+        shadow_break(t.u, t.slot);
+        break;
+    default:
         shadow_free(t.u, t.slot);
+        coll_comm_done(&t.u->comm, t.slot, NULL);
+        break;
     }
-    coll_comm_done(&t.u->comm, t.slot, comm);
     return NULL;
 }
 
@@ -156,5 +222,9 @@ void coll_make_begin(struct coll_user *u, int slot, enum coll_work work)
     }
     free(t);
     R2_WARN("placement: no thread to make or free a communicator");
-    coll_comm_done(&u->comm, slot, NULL);
+    if (work == COLL_WORK_BREAK) {
+        coll_comm_broken(&u->comm, slot);
+    } else {
+        coll_comm_done(&u->comm, slot, NULL);
+    }
 }

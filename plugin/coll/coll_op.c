@@ -16,6 +16,7 @@ static _Thread_local struct {
     int depth, n, room;
     coll_status failed; /* an operation that could not begin, of which NCCL knows nothing */
     struct entry *entry;
+    struct coll_user *aborted; /* in this group */
 } group;
 
 static bool is_error(coll_status rc)
@@ -158,6 +159,13 @@ static void group_close(bool failed, bool all)
     }
     group.n = 0;
     group.failed = COLL_SUCCESS;
+    while (group.aborted != NULL) {
+        struct coll_user *u = group.aborted;
+
+        group.aborted = u->aborted;
+        coll_ctl_leave(u, true);
+        coll_ctl_put(u);
+    }
 }
 
 coll_status coll_group_start(const struct coll_real *real)
@@ -199,6 +207,19 @@ coll_status coll_group_simulate_end(const struct coll_real *real, struct coll_si
         group_close(true, true);
     }
     return rc;
+}
+
+coll_status coll_op_abort(const struct coll_real *real, struct coll_user *u)
+{
+    coll_status rc, end;
+
+    coll_group_start(real);
+    rc = real->abort(u->comm.user);
+    coll_ctl_abort(u);
+    u->aborted = group.aborted;
+    group.aborted = u;
+    end = coll_group_end(real);
+    return is_error(rc) ? rc : end;
 }
 
 /* --- operations --- */

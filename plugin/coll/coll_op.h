@@ -34,6 +34,15 @@ coll_status coll_op_reduce(const struct coll_real *real, struct coll_user *u,
                            const struct coll_reduce *what, void *stream);
 
 /*
+ * ncclCommAbort of @u's; takes the reference over. To abort is to set flags and then to free, and
+ * freeing waits for whatever runs on the GPU, of any communicator (cudaFree): so all flags are set
+ * first, the user's in a group, whose end frees it (2.28 to 2.30: ncclCommAbort, ncclAsyncLaunch),
+ * and those of its shadows by their threads. Blocks until they are freed, at the end of the
+ * outermost group; up to some seconds where one cannot be.
+ */
+coll_status coll_op_abort(const struct coll_real *real, struct coll_user *u);
+
+/*
  * An operation that stays on the user's communicator: before and after NCCL's call for it. @u as
  * coll_ctl_get() has said, NULL too; the second one takes the reference over. False: out of memory,
  * and there is no reference any more.

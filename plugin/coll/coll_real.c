@@ -58,6 +58,7 @@ static const struct r2_symbol cuda_rows[] = {
     ROW(coll_cuda, event_query, "cuEventQuery"),
     ROW(coll_cuda, event_destroy, "cuEventDestroy_v2"),
     ROW(coll_cuda, capture_mode, "cuThreadExchangeStreamCaptureMode"),
+    ROW(coll_cuda, mem_get_info, "cuMemGetInfo_v2"),
 };
 
 #define COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
@@ -89,6 +90,15 @@ const struct coll_real *coll_real_get(void)
 
     pthread_once(&once, real_find);
     return real_missing == NULL ? &real : NULL;
+}
+
+bool coll_real_defers_aborts(void)
+{
+    const struct coll_real *r = coll_real_get();
+    int version = 0;
+
+    return r != NULL && r->get_version(&version) == COLL_SUCCESS && version >= 22800 &&
+           version < 23100;
 }
 
 static void cuda_find(void)

@@ -101,6 +101,7 @@ struct coll_cuda {
     int (*event_query)(void *event);
     int (*event_destroy)(void *event);
     int (*capture_mode)(int *mode);
+    int (*mem_get_info)(size_t *left, size_t *all); /* of the current context's GPU */
 };
 #define COLL_CUDA_NOT_READY           600
 #define COLL_CUDA_STREAM_NON_BLOCKING 1u
@@ -114,6 +115,12 @@ struct coll_cuda {
  * thread; found once.
  */
 const struct coll_real *coll_real_get(void);
+
+/*
+ * Whether an abort in a group sets NCCL's flags at once, and frees when the group has ended
+ * (ncclCommAbort, ncclAsyncLaunch): 2.28 to 2.30, which were read for it.
+ */
+bool coll_real_defers_aborts(void);
 
 /* What the process has of CUDA's driver. NULL: something is missing, and nothing switches. */
 const struct coll_cuda *coll_cuda_get(void);

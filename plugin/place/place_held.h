@@ -37,8 +37,8 @@ struct place_held_slot *place_held_promise(struct place_held *h, uint32_t comm);
 struct place_held_slot *place_held_make(struct place_held *h, uint32_t comm);
 
 /* The hub wants @comm freed; the user ends the communicator, and all of them are to be, and no
- * other is promised. What was promised is kept, made and then freed, or until the hub says that it
- * is not needed. */
+ * other is promised. What is being made then is for the caller to break off; what was promised is
+ * kept until the hub says "make", and fails, or that it is not needed. */
 bool place_held_drop(struct place_held *h, uint32_t comm); /* false: that was known */
 void place_held_drop_all(struct place_held *h);
 

@@ -4,6 +4,11 @@
 
 #include "base/r2_time.h"
 
+/* An attempt that fails before NCCL's ranks have met leaks what NCCL has made for it until then, at
+ * each of them: some descriptors and a thread (commReclaim of src/init.cc, 2.28 to 2.30). A day has
+ * some ten attempts at most. */
+#define PAUSES_MAX 4096
+
 struct job_rank {
     struct place_facts facts; /* seq 0: none so far */
     bool hear;                /* its facts are to be confirmed */
@@ -254,7 +259,7 @@ static void give_up(struct place_job *j, const char *why, uint64_t now)
     j->why = j->over ? j->why : why;
     j->stale = true;
     j->not_before = now + j->pause;
-    j->pause = j->pause < 64 * j->conf.pause_ns ? 2 * j->pause : j->pause;
+    j->pause = j->pause < PAUSES_MAX * j->conf.pause_ns ? 2 * j->pause : j->pause;
     move(j, PLACE_JOB_DROPPING, now);
 }
 
@@ -299,9 +304,11 @@ static void rest(struct place_job *j, uint64_t now)
     if (j->plan.verdict == PLACE_PLAN_OTHER) {
         j->to = ++j->numbers;
         j->has_id = false;
+        j->why = "";
         move(j, PLACE_JOB_ASKING, now);
     } else if (j->plan.verdict != PLACE_PLAN_STAY && j->leader.now != 0) {
         j->to = 0;
+        j->why = "";
         begin(j, now);
     }
 }

@@ -37,8 +37,8 @@ enum place_note_kind {
 
 enum place_held_state {
     PLACE_HELD_NOT,      /* no communicator */
-    PLACE_HELD_PROMISED, /* entered when all have promised, whatever happens until then: who waits
-                            in ncclCommInitRank for one that does not come waits for ever */
+    PLACE_HELD_PROMISED, /* entered when all have promised: who waits in ncclCommInitRank for one
+                            that does not come waits until it is broken off */
     PLACE_HELD_MAKING,
     PLACE_HELD_READY, /* made and connected, and the tuner has taken it */
     PLACE_HELD_FAILED,

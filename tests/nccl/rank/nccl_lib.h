@@ -23,8 +23,8 @@
 #define CUDA_CALLS(X)                                                                              \
     X(cuInit)                                                                                      \
     X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetPCIBusId) X(cuDevicePrimaryCtxRetain)          \
-        X(cuCtxSetCurrent) X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)    \
-            X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate)           \
+        X(cuCtxSetCurrent) X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo) X(cuMemcpyHtoDAsync)         \
+            X(cuMemcpyDtoHAsync) X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate)           \
                 X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)                             \
                     X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuGraphInstantiate)            \
                         X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)                       \

@@ -241,6 +241,9 @@ void life_gpu(struct life *l);
 void life_placed(struct life *l);
 void life_graphs(struct life *l);
 void life_placed_graphs(struct life *l);
+void life_placed_full(struct life *l);
+void life_placed_stopped(struct life *l);
+void life_placed_hub_killed(struct life *l);
 void life_captures(struct life *l);
 
 /* The conductor: one scenario, from fabric up to fabric down. The exit code. */

@@ -60,8 +60,17 @@ static coll_status simulate(struct coll_sim *sim)
     return COLL_SUCCESS;
 }
 
-static const struct coll_real real = {
-    .group_start = start, .group_end = end, .group_simulate_end = simulate, .all_reduce = reduce};
+static coll_status abort_comm(void *comm)
+{
+    tell("!%s ", (const char *)comm);
+    return COLL_SUCCESS;
+}
+
+static const struct coll_real real = {.group_start = start,
+                                      .group_end = end,
+                                      .group_simulate_end = simulate,
+                                      .all_reduce = reduce,
+                                      .abort = abort_comm};
 
 /* --- CUDA: +event on a stream, -event waited for by a stream --- */
 
@@ -95,6 +104,17 @@ const struct coll_cuda *coll_cuda_get(void)
 void coll_ctl_put(struct coll_user *user)
 {
     user->refs--;
+}
+
+/* Its shadows are being aborted; and are freed. */
+void coll_ctl_abort(struct coll_user *user)
+{
+    tell("!");
+}
+
+void coll_ctl_leave(struct coll_user *user, bool abort)
+{
+    tell("%s%s ", abort ? "x" : "-", (const char *)user->comm.user);
 }
 
 /* --- communicators: the user's is a (the other user's: c), its shadow b --- */
@@ -333,6 +353,24 @@ START_TEST(what_is_captured)
 }
 END_TEST
 
+/* All are told to stop before any is freed, by NCCL in its group's end, or by us behind that. */
+START_TEST(aborts_stop_all_before_they_free)
+{
+    u.refs++;
+    ck_assert_int_eq(coll_op_abort(&real, &u), COLL_SUCCESS);
+    ck_assert_str_eq(told, "[ !a !] xa ");
+    told[0] = '\0';
+    u.refs++;
+    other.refs++;
+    coll_group_start(&real);
+    coll_op_abort(&real, &u);
+    coll_op_abort(&real, &other);
+    ck_assert_str_eq(told, "[ [ !a !] [ !c !] ");
+    coll_group_end(&real);
+    ck_assert_str_eq(told, "[ [ !a !] [ !c !] ] xc xa ");
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, each_waits_for_the_one_before);
@@ -344,6 +382,7 @@ static void add(TCase *t)
     tcase_add_test(t, what_is_only_estimated);
     tcase_add_test(t, what_cannot_begin);
     tcase_add_test(t, what_is_captured);
+    tcase_add_test(t, aborts_stop_all_before_they_free);
 }
 
 int main(void)

@@ -193,6 +193,7 @@ START_TEST(one_that_fails_is_given_up)
     is(PLACE_JOB_RESTING);
     after(1);
     promises(0, 2);
+    ck_assert_str_eq(place_job_why(j), ""); /* the attempt has failed for no reason so far */
     place_job_id(j, NULL, now);
     is(PLACE_JOB_DROPPING);
     ck_assert_str_eq(place_job_why(j), "ncclGetUniqueId has failed");

@@ -314,9 +314,11 @@ void coll_comm_lost(struct coll_comm *c)
     c->hub_lost = true;
     place_member_lost(&c->member);
     for (int i = 0; i < PLACE_HELD; i++) {
-        if (c->held.slot[i].state == PLACE_HELD_PROMISED ||
-            c->held.slot[i].state == PLACE_HELD_MAKING) {
-            place_held_drop(&c->held, c->held.slot[i].comm); /* nobody will say how it goes on */
+        const struct place_held_slot *s = &c->held.slot[i];
+
+        if (s->state != PLACE_HELD_NOT &&
+            (s->state != PLACE_HELD_READY || place_member_is_idle(&c->member, s->comm))) {
+            place_held_drop(&c->held, s->comm); /* nobody will say how it goes on */
         }
     }
     pthread_cond_broadcast(&c->changed);
@@ -417,7 +419,7 @@ bool coll_comm_made(struct coll_comm *c, int slot)
  * some processors is seen before what it points at: it is to stand for a while. */
 void *coll_comm_break(struct coll_comm *c, int slot)
 {
-    const struct timespec nap = {.tv_nsec = (long)R2_MS(2)}; /* no event tells of NCCL's store */
+    const struct timespec nap = {.tv_nsec = (long)R2_MS(50)}; /* no event tells of NCCL's store */
     struct coll_shadow *s = &c->shadow[slot];
     void *comm = NULL, *before;
     bool made;

@@ -356,6 +356,10 @@ static void start(void)
     ctl.has_tree = algo_allows("tree");
     started = ctl.policy != COLL_OFF && coll_real_get() != NULL && endpoint_open(&config) &&
               thread_start() && pthread_atfork(fork_before, fork_parent, fork_child) == 0;
+    if (started && ctl.policy == COLL_ON && !coll_real_defers_aborts()) {
+        R2_WARN("placement: NCCL is none of 2.28 to 2.30: no communicator of another order is "
+                "made");
+    }
     r2_log_flush();
 }
 
@@ -430,7 +434,7 @@ struct coll_user *coll_ctl_enter(void *user, const struct coll_id *id, int ranks
     u->context = context;
     u->config = *config;
     u->comm.only_advises = ctl.policy != COLL_ON || config->blocking == 0 || !ctl.has_tree ||
-                           coll_cuda_get() == NULL || !marks_make(u);
+                           !coll_real_defers_aborts() || coll_cuda_get() == NULL || !marks_make(u);
     pthread_mutex_lock(&ctl.lock);
     u->next = ctl.first;
     ctl.first = u;
@@ -445,7 +449,7 @@ struct coll_user *coll_ctl_get(void *user, bool ended)
 
     pthread_mutex_lock(&ctl.lock);
     u = ctl.first;
-    while (u != NULL && (u->comm.user != user || u->left || (u->kept && !ended))) {
+    while (u != NULL && (u->comm.user != user || u->left || u->aborted || (u->kept && !ended))) {
         u = u->next;
     }
     if (u != NULL) {
@@ -467,12 +471,18 @@ void coll_ctl_put(struct coll_user *u)
     }
 }
 
-void coll_ctl_abort(struct coll_user *u)
+bool coll_ctl_abort(struct coll_user *u)
 {
-    coll_comm_end(&u->comm, true, 0);
+    bool first;
+
     pthread_mutex_lock(&ctl.lock);
-    u->kept = true; /* what NCCL makes next may be at its address */
+    first = !u->aborted;
+    u->aborted = true; /* what NCCL makes next may be at its address */
     pthread_mutex_unlock(&ctl.lock);
+    if (first) {
+        coll_comm_end(&u->comm, true, 0);
+    }
+    return first;
 }
 
 void coll_ctl_leave(struct coll_user *u, bool abort)

@@ -37,9 +37,11 @@ struct coll_user {
     uint64_t prepared; /* since when operations may wait; 0: they do not */
     /* with the list's lock */
     int refs;
-    bool left;                 /* the user's is gone: freed when there are no references */
-    bool kept;                 /* ... and has shadows that are not freed yet */
-    struct coll_user *aborted; /* the next one of a group that ends with that (coll_op.h) */
+    bool left;    /* the user's is gone: freed when there are no references */
+    bool kept;    /* ... and has shadows that are not freed yet */
+    bool aborted; /* ... and NCCL may have freed it: nobody finds it any more */
+    /* of the thread that aborts it, in a group */
+    struct coll_user *next_aborted;
 };
 
 /* Starts the thread at the first call. False: it is off by NCCL_R2_PLACE, or cannot be, which is
@@ -64,11 +66,13 @@ struct coll_user *coll_ctl_get(void *user, bool ended);
 void coll_ctl_put(struct coll_user *u);
 
 /* Before the user's communicator is freed, or when it is aborted; may block, up to some seconds
- * where a shadow cannot be freed. The caller's reference is kept; nobody else gets one. */
+ * where a shadow cannot be freed. The caller's reference is kept; nobody else gets one, but for an
+ * abort where the shadow could not be freed. */
 void coll_ctl_leave(struct coll_user *u, bool abort);
-/* The user aborts it: its shadows are aborted from now on, and no operation begins.
- * coll_ctl_leave() follows, when the user's has been aborted, too. Does not block. */
-void coll_ctl_abort(struct coll_user *u);
+/* The user aborts it: its shadows are aborted from now on, and no operation begins. True:
+ * coll_ctl_leave() follows, when the user's has been aborted, too; false: another thread is at it.
+ * Does not block. */
+bool coll_ctl_abort(struct coll_user *u);
 
 /* NICs of this process: by the plugin (base/r2_seam.h). Does not block. */
 void coll_ctl_nics(unsigned nics, unsigned usable, unsigned used, unsigned mbps);

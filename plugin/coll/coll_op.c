@@ -162,7 +162,7 @@ static void group_close(bool failed, bool all)
     while (group.aborted != NULL) {
         struct coll_user *u = group.aborted;
 
-        group.aborted = u->aborted;
+        group.aborted = u->next_aborted;
         coll_ctl_leave(u, true);
         coll_ctl_put(u);
     }
@@ -215,9 +215,12 @@ coll_status coll_op_abort(const struct coll_real *real, struct coll_user *u)
 
     coll_group_start(real);
     rc = real->abort(u->comm.user);
-    coll_ctl_abort(u);
-    u->aborted = group.aborted;
-    group.aborted = u;
+    if (coll_ctl_abort(u)) {
+        u->next_aborted = group.aborted;
+        group.aborted = u;
+    } else {
+        coll_ctl_put(u);
+    }
     end = coll_group_end(real);
     return is_error(rc) ? rc : end;
 }

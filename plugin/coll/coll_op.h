@@ -35,10 +35,10 @@ coll_status coll_op_reduce(const struct coll_real *real, struct coll_user *u,
 
 /*
  * ncclCommAbort of @u's; takes the reference over. To abort is to set flags and then to free, and
- * freeing waits for whatever runs on the GPU, of any communicator (cudaFree): so all flags are set
- * first, the user's in a group, whose end frees it (2.28 to 2.30: ncclCommAbort, ncclAsyncLaunch),
- * and those of its shadows by their threads. Blocks until they are freed, at the end of the
- * outermost group; up to some seconds where one cannot be.
+ * freeing waits for whatever runs on the GPU, of any communicator (cudaFree): so flags of
+ * all are set before any is waited for: the user's in a group, whose end frees it (2.28 to 2.30:
+ * ncclCommAbort, ncclAsyncLaunch), those of its shadows by their threads meanwhile. Blocks until
+ * they are freed, at the end of the outermost group; up to some seconds where one cannot be.
  */
 coll_status coll_op_abort(const struct coll_real *real, struct coll_user *u);
 

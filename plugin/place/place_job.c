@@ -4,10 +4,11 @@
 
 #include "base/r2_time.h"
 
-/* An attempt that fails before NCCL's ranks have met leaks what NCCL has made for it until then, at
- * each of them: some descriptors and a thread (commReclaim of src/init.cc, 2.28 to 2.30). A day has
- * some ten attempts at most. */
-#define PAUSES_MAX 4096
+/* So many times the first pause may be: of 10 s, 11 minutes. An init that fails before NCCL's ranks
+ * have met leaks what NCCL has made for it until then, some descriptors and a thread (commReclaim
+ * of src/init.cc, 2.28 to 2.30): behind those, 11 hours, or some thirteen on the first day. */
+#define PAUSES      64
+#define PAUSES_MADE 4096
 
 struct job_rank {
     struct place_facts facts; /* seq 0: none so far */
@@ -256,10 +257,12 @@ static bool is_tidy(const struct place_job *j)
 
 static void give_up(struct place_job *j, const char *why, uint64_t now)
 {
+    uint64_t most = j->state == PLACE_JOB_MAKING ? PAUSES_MADE : PAUSES;
+
     j->why = j->over ? j->why : why;
     j->stale = true;
     j->not_before = now + j->pause;
-    j->pause = j->pause < PAUSES_MAX * j->conf.pause_ns ? 2 * j->pause : j->pause;
+    j->pause = j->pause < most * j->conf.pause_ns ? 2 * j->pause : j->pause;
     move(j, PLACE_JOB_DROPPING, now);
 }
 

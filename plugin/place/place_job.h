@@ -32,7 +32,8 @@ struct place_job_conf {
     uint64_t settle_ns; /* for so long nothing has changed before there is a plan */
     uint64_t make_ns;   /* a communicator that is not complete by then is given up */
     uint64_t wait_ns;   /* a rank's answer to an attempt */
-    uint64_t pause_ns;  /* after something was given up; doubles each time, up to 4096 times this */
+    uint64_t pause_ns;  /* after something was given up; doubles each time, up to 64 times this, or
+                           4096 where an init failed */
     uint64_t repeat_ns; /* what is not answered */
 };
 

@@ -132,6 +132,22 @@ START_TEST(broken_off_when_the_hub_is_lost)
 }
 END_TEST
 
+/* Nobody else will say that it is to be freed. */
+START_TEST(freed_when_the_hub_is_lost)
+{
+    int slot;
+
+    to_making();
+    ck_assert(coll_comm_made(&c, 0));
+    coll_comm_done(&c, 0, NULL);
+    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE);
+    coll_comm_lost(&c);
+    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_FREE);
+    coll_comm_done(&c, 0, NULL);
+    is_held(0, PLACE_HELD_NOT);
+}
+END_TEST
+
 START_TEST(broken_off_when_the_user_ends)
 {
     to_making();
@@ -202,6 +218,7 @@ static void add(TCase *t)
 {
     tcase_add_test(t, broken_off_when_it_is_dropped);
     tcase_add_test(t, broken_off_when_the_hub_is_lost);
+    tcase_add_test(t, freed_when_the_hub_is_lost);
     tcase_add_test(t, broken_off_when_the_user_ends);
     tcase_add_test(t, too_late_to_be_broken_off);
     tcase_add_test(t, it_was_no_communicator);

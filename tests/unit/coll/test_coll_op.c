@@ -107,9 +107,13 @@ void coll_ctl_put(struct coll_user *user)
 }
 
 /* Its shadows are being aborted; and are freed. */
-void coll_ctl_abort(struct coll_user *user)
+bool coll_ctl_abort(struct coll_user *user)
 {
-    tell("!");
+    bool first = !user->aborted;
+
+    user->aborted = true;
+    tell(first ? "!" : "=");
+    return first;
 }
 
 void coll_ctl_leave(struct coll_user *user, bool abort)
@@ -360,6 +364,7 @@ START_TEST(aborts_stop_all_before_they_free)
     ck_assert_int_eq(coll_op_abort(&real, &u), COLL_SUCCESS);
     ck_assert_str_eq(told, "[ !a !] xa ");
     told[0] = '\0';
+    u.aborted = false;
     u.refs++;
     other.refs++;
     coll_group_start(&real);
@@ -368,6 +373,18 @@ START_TEST(aborts_stop_all_before_they_free)
     ck_assert_str_eq(told, "[ [ !a !] [ !c !] ");
     coll_group_end(&real);
     ck_assert_str_eq(told, "[ [ !a !] [ !c !] ] xc xa ");
+}
+END_TEST
+
+/* Once more, by whoever: NCCL is told, and nothing is left twice. */
+START_TEST(one_is_aborted_twice)
+{
+    u.refs += 2;
+    coll_group_start(&real);
+    coll_op_abort(&real, &u);
+    coll_op_abort(&real, &u);
+    coll_group_end(&real);
+    ck_assert_str_eq(told, "[ [ !a !] [ !a =] ] xa ");
 }
 END_TEST
 
@@ -383,6 +400,7 @@ static void add(TCase *t)
     tcase_add_test(t, what_cannot_begin);
     tcase_add_test(t, what_is_captured);
     tcase_add_test(t, aborts_stop_all_before_they_free);
+    tcase_add_test(t, one_is_aborted_twice);
 }
 
 int main(void)

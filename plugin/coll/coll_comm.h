@@ -23,7 +23,7 @@ struct coll_shadow {
     bool made;     /* NCCL's init has returned, and whatever the thread that makes it has added */
     bool unwanted; /* it is to be broken off: tried once */
     bool breaks;   /* a thread does so, or looks whether it can */
-    bool broken;   /* that thread has the communicator now */
+    bool broken;   /* that thread has the communicator now; const once it is made, like early */
     int rank;
     uint8_t id[PLACE_ID_BYTES];
 };

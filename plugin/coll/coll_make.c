@@ -96,26 +96,31 @@ static void *shadow_make(struct coll_user *u, int slot)
     return why == NULL ? s->early : NULL;
 }
 
-/* Megabytes of the GPU that nobody has taken. */
-static uint64_t gpu_left_mb(void)
+/* Megabytes of the GPU that nobody has taken; -1: CUDA does not say. */
+static long long gpu_left_mb(void)
 {
-    size_t left = 0, all;
+    size_t left, all;
 
-    return coll_cuda_get()->mem_get_info(&left, &all) == 0 ? left >> 20 : 0;
+    return coll_cuda_get()->mem_get_info(&left, &all) == 0 ? (long long)(left >> 20) : -1;
 }
 
 /* What it has cost. What others took of the GPU meanwhile cannot be told from it: both figures are
  * said. */
 static void *shadow_make_timed(struct coll_user *u, int slot)
 {
-    uint64_t begun = r2_clock_ns(CLOCK_MONOTONIC), had = gpu_left_mb();
+    long long had = gpu_left_mb(), has;
+    uint64_t begun = r2_clock_ns(CLOCK_MONOTONIC);
     void *comm = shadow_make(u, slot);
-    uint64_t ms = r2_elapsed(r2_clock_ns(CLOCK_MONOTONIC), begun) / R2_NS_PER_MS;
+    double s = (double)r2_elapsed(r2_clock_ns(CLOCK_MONOTONIC), begun) / R2_NS_PER_S;
+    const char *what =
+        comm != NULL ? "a communicator is made, in" : "no communicator is made, after";
 
-    R2_INFO("placement: %s %llu.%llu s; the GPU has %llu MiB left, %llu before",
-            comm != NULL ? "a communicator is made, in" : "no communicator is made, after",
-            (unsigned long long)(ms / 1000), (unsigned long long)(ms % 1000 / 100),
-            (unsigned long long)gpu_left_mb(), (unsigned long long)had);
+    has = gpu_left_mb();
+    if (had >= 0 && has >= 0) {
+        R2_INFO("placement: %s %.1f s; the GPU has %lld MiB left, %lld before", what, s, has, had);
+    } else {
+        R2_INFO("placement: %s %.1f s", what, s);
+    }
     return comm;
 }
 

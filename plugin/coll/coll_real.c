@@ -92,13 +92,18 @@ const struct coll_real *coll_real_get(void)
     return real_missing == NULL ? &real : NULL;
 }
 
+bool coll_real_version_defers_aborts(int version)
+{
+    return version >= 22800 && version < 23100;
+}
+
 bool coll_real_defers_aborts(void)
 {
     const struct coll_real *r = coll_real_get();
     int version = 0;
 
-    return r != NULL && r->get_version(&version) == COLL_SUCCESS && version >= 22800 &&
-           version < 23100;
+    return r != NULL && r->get_version(&version) == COLL_SUCCESS &&
+           coll_real_version_defers_aborts(version);
 }
 
 static void cuda_find(void)

@@ -121,6 +121,8 @@ const struct coll_real *coll_real_get(void);
  * (ncclCommAbort, ncclAsyncLaunch): 2.28 to 2.30, which were read for it.
  */
 bool coll_real_defers_aborts(void);
+/* The same of ncclGetVersion's figure. */
+bool coll_real_version_defers_aborts(int version);
 
 /* What the process has of CUDA's driver. NULL: something is missing, and nothing switches. */
 const struct coll_cuda *coll_cuda_get(void);

@@ -301,17 +301,16 @@ static void rest(struct place_job *j, uint64_t now)
                     j->to_rank);
     j->has_plan = true;
     j->stale = false;
+    j->why = "";
     if (j->conf.only_advises) {
         return;
     }
     if (j->plan.verdict == PLACE_PLAN_OTHER) {
         j->to = ++j->numbers;
         j->has_id = false;
-        j->why = "";
         move(j, PLACE_JOB_ASKING, now);
     } else if (j->plan.verdict != PLACE_PLAN_STAY && j->leader.now != 0) {
         j->to = 0;
-        j->why = "";
         begin(j, now);
     }
 }
@@ -343,8 +342,8 @@ static void ask(struct place_job *j, uint64_t now)
     }
 }
 
-/* Those who have entered wait for one that has promised and is still to come. Where one is lost
- * they do so in any case, and nobody else has to. */
+/* Those who have entered wait for one that has promised and is still to come: it comes, or is lost.
+ * What is broken off before NCCL's ranks have met leaks (above). */
 static bool is_one_missed(const struct place_job *j)
 {
     bool missed = false;

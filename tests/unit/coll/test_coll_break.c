@@ -1,54 +1,45 @@
 /* A communicator at one rank: breaking off what is being made, between the thread that makes it and
  * the one that breaks it off. */
-#include <check.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "coll/coll_comm.h"
-#include "tests/unit/suite.h"
+#include "tests/unit/coll_comm_rig.h"
 
-static struct coll_comm c;
-static int user, shadow; /* stand for ncclComm_t */
+/* --- the pauses of the one that looks for NCCL's store --- */
 
-static void kick(void)
+static void (*at_nap)(int n); /* in the n-th, from 1 on */
+static int naps;
+
+int nanosleep(const struct timespec *time, struct timespec *left)
 {
+    if (at_nap != NULL) {
+        at_nap(++naps);
+        return 0;
+    }
+    return clock_nanosleep(CLOCK_MONOTONIC, 0, time, left);
 }
 
-static void setup(void)
+static void break_setup(void)
 {
-    static const struct place_meet meet = {.key = 42};
-
-    memset(&c, 0, sizeof(c));
-    coll_comm_init(&c, &user, &meet, 1, 4, 7, kick);
-}
-
-static void teardown(void)
-{
-    coll_comm_close(&c);
-}
-
-static void takes(struct place_note note)
-{
-    struct place_note reply;
-
-    ck_assert(!coll_comm_take(&c, &note, &reply));
+    setup();
+    at_nap = NULL;
+    naps = 0;
 }
 
 static void drops(void)
 {
-    takes((struct place_note){.kind = PLACE_NOTE_DROP, .comm = 1});
+    takes_comm(PLACE_NOTE_DROP, 1);
 }
 
-static void is_held(int slot, enum place_held_state state)
+static void stores(void *comm)
 {
-    struct place_note n;
-
-    coll_comm_facts(&c, &n);
-    ck_assert_int_eq(n.facts.held[slot].state, state);
+    atomic_store(&c.shadow[0].early, comm);
 }
+
+/* --- the two threads --- */
 
 static struct breaker {
     pthread_t thread;
@@ -69,19 +60,8 @@ static void *break_run(void *arg)
     return arg;
 }
 
-/* Slot 0 is being made. */
-static void to_making(void)
-{
-    int slot = -1;
-
-    takes((struct place_note){.kind = PLACE_NOTE_ASK, .comm = 1});
-    takes((struct place_note){.kind = PLACE_NOTE_MAKE, .make = {.comm = 1}});
-    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_MAKE);
-    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE);
-}
-
-/* A thread breaks it off, as it is told to, once. */
-static void break_begin(void)
+/* A thread is to break it off, once. */
+static void to_break(void)
 {
     int again;
 
@@ -89,7 +69,6 @@ static void break_begin(void)
     ck_assert_int_eq(coll_comm_work(&c, &b.slot), COLL_WORK_BREAK);
     ck_assert_int_eq(b.slot, 0);
     ck_assert_int_eq(coll_comm_work(&c, &again), COLL_WORK_NONE);
-    pthread_create(&b.thread, NULL, break_run, NULL);
 }
 
 /* The init returns because it is broken off: its thread has nothing any more. */
@@ -97,13 +76,14 @@ static void is_broken_off(void)
 {
     int slot;
 
-    break_begin();
-    atomic_store(&c.shadow[0].early, &shadow); /* NCCL's init has begun */
+    to_break();
+    pthread_create(&b.thread, NULL, break_run, NULL);
+    stores(&shadow); /* NCCL's init has begun */
     while (!b.aborted) {
         sched_yield();
     }
     ck_assert_ptr_eq(b.comm, &shadow);
-    usleep(20000); /* it would be through by then, if it did not wait */
+    usleep(20000); /* one that did not wait would be through: no event tells that one does */
     ck_assert(!b.freed);
     ck_assert(!coll_comm_made(&c, 0));
     ck_assert(b.freed);
@@ -118,7 +98,7 @@ static void is_broken_off(void)
 
 START_TEST(broken_off_when_it_is_dropped)
 {
-    to_making();
+    to_making(1);
     drops();
     is_broken_off();
 }
@@ -126,33 +106,117 @@ END_TEST
 
 START_TEST(broken_off_when_the_hub_is_lost)
 {
-    to_making();
+    to_making(1);
     coll_comm_lost(&c);
     is_broken_off();
 }
 END_TEST
 
-/* Nobody else will say that it is to be freed. */
-START_TEST(freed_when_the_hub_is_lost)
+START_TEST(broken_off_when_the_user_ends)
+{
+    to_making(1);
+    ck_assert(!coll_comm_end(&c, false, 1));
+    is_broken_off();
+}
+END_TEST
+
+/* The slot has nothing of the one before. */
+START_TEST(the_next_one_is_made)
 {
     int slot;
 
-    to_making();
+    to_making(1);
+    drops();
+    is_broken_off();
+    to_making(2);
+    ck_assert_ptr_null(c.shadow[0].early);
     ck_assert(coll_comm_made(&c, 0));
-    coll_comm_done(&c, 0, NULL);
+    coll_comm_done(&c, 0, &shadow);
+    is_held(0, PLACE_HELD_READY);
+    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE);
+}
+END_TEST
+
+/* Nobody else will say that they are to be freed: one that has failed, one that nobody uses. */
+static void freed_when_lost(void *comm)
+{
+    int slot;
+
+    to_making(1);
+    ck_assert(coll_comm_made(&c, 0));
+    coll_comm_done(&c, 0, comm);
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE);
     coll_comm_lost(&c);
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_FREE);
     coll_comm_done(&c, 0, NULL);
     is_held(0, PLACE_HELD_NOT);
 }
+
+START_TEST(freed_when_the_hub_is_lost)
+{
+    freed_when_lost(NULL);
+    coll_comm_close(&c);
+    setup();
+    freed_when_lost(&shadow);
+}
 END_TEST
 
-START_TEST(broken_off_when_the_user_ends)
+/* NCCL's store is there for one look, and is what it was at the next. */
+static void stores_at(int n)
 {
-    to_making();
-    ck_assert(!coll_comm_end(&c, false, 1));
-    is_broken_off();
+    if (n == 3 || n == 4) {
+        ck_assert(!c.shadow[0].broken);
+        stores(&shadow);
+    }
+}
+
+START_TEST(a_store_is_to_stand)
+{
+    to_making(1);
+    drops();
+    to_break();
+    at_nap = stores_at;
+    ck_assert_ptr_eq(coll_comm_break(&c, 0), &shadow);
+    ck_assert_int_eq(naps, 4);
+    ck_assert(c.shadow[0].broken);
+}
+END_TEST
+
+/* ... or NCCL takes it back, has freed it, and fails. */
+static void takes_back_at(int n)
+{
+    stores(n == 2 ? &shadow : NULL);
+    c.shadow[0].made = n == 4; /* one thread plays both */
+}
+
+START_TEST(what_is_taken_back_is_none)
+{
+    to_making(1);
+    drops();
+    to_break();
+    at_nap = takes_back_at;
+    ck_assert_ptr_null(coll_comm_break(&c, 0));
+    ck_assert_int_eq(naps, 4);
+    ck_assert(!c.shadow[0].broken);
+}
+END_TEST
+
+/* It stands, and the init has returned. */
+static void made_at(int n)
+{
+    stores(&shadow);
+    c.shadow[0].made = n == 2;
+}
+
+START_TEST(what_has_returned_is_left)
+{
+    to_making(1);
+    drops();
+    to_break();
+    at_nap = made_at;
+    ck_assert_ptr_null(coll_comm_break(&c, 0));
+    ck_assert_int_eq(naps, 2);
+    ck_assert(!c.shadow[0].broken);
 }
 END_TEST
 
@@ -169,14 +233,14 @@ START_TEST(too_late_to_be_broken_off)
     pthread_t maker;
     int slot;
 
-    to_making();
+    to_making(1);
     drops();
-    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_BREAK);
-    atomic_store(&c.shadow[0].early, &shadow);
+    to_break();
+    stores(&shadow);
     pthread_create(&maker, NULL, made_run, &is_ours);
-    coll_comm_break_wait(&c, slot); /* it is made */
-    ck_assert_ptr_null(coll_comm_break(&c, slot));
-    coll_comm_broken(&c, slot);
+    coll_comm_break_wait(&c, 0); /* it is made */
+    ck_assert_ptr_null(coll_comm_break(&c, 0));
+    coll_comm_broken(&c, 0);
     pthread_join(maker, NULL);
     ck_assert(is_ours);
     coll_comm_done(&c, 0, &shadow);
@@ -186,26 +250,11 @@ START_TEST(too_late_to_be_broken_off)
 }
 END_TEST
 
-/* NCCL takes back what it has stored, and fails. */
-START_TEST(it_was_no_communicator)
-{
-    to_making();
-    drops();
-    atomic_store(&c.shadow[0].early, NULL);
-    break_begin();
-    ck_assert(coll_comm_made(&c, 0));
-    pthread_join(b.thread, NULL);
-    ck_assert_ptr_null(b.comm);
-    coll_comm_done(&c, 0, NULL);
-    is_held(0, PLACE_HELD_FAILED);
-}
-END_TEST
-
 START_TEST(what_is_made_is_not_broken_off)
 {
     int slot;
 
-    to_making();
+    to_making(1);
     ck_assert(coll_comm_made(&c, 0));
     drops();
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE);
@@ -218,14 +267,17 @@ static void add(TCase *t)
 {
     tcase_add_test(t, broken_off_when_it_is_dropped);
     tcase_add_test(t, broken_off_when_the_hub_is_lost);
-    tcase_add_test(t, freed_when_the_hub_is_lost);
     tcase_add_test(t, broken_off_when_the_user_ends);
+    tcase_add_test(t, the_next_one_is_made);
+    tcase_add_test(t, freed_when_the_hub_is_lost);
+    tcase_add_test(t, a_store_is_to_stand);
+    tcase_add_test(t, what_is_taken_back_is_none);
+    tcase_add_test(t, what_has_returned_is_left);
     tcase_add_test(t, too_late_to_be_broken_off);
-    tcase_add_test(t, it_was_no_communicator);
     tcase_add_test(t, what_is_made_is_not_broken_off);
 }
 
 int main(void)
 {
-    return suite_run("coll_break", 120, setup, teardown, add);
+    return suite_run("coll_break", 120, break_setup, teardown, add);
 }

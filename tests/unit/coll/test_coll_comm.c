@@ -1,62 +1,17 @@
 /* A communicator at one rank, as the application's and the control thread see it. */
-#include <check.h>
 #include <pthread.h>
 #include <sched.h>
-#include <string.h>
 
 #include "base/r2_time.h"
-#include "coll/coll_comm.h"
-#include "tests/unit/suite.h"
+#include "tests/unit/coll_comm_rig.h"
 
 #define SECOND R2_NS_PER_S
-
-static struct coll_comm c;
-static int user, shadow; /* stand for ncclComm_t */
-static _Atomic int kicks;
-static struct place_note reply;
-
-static void kick(void)
-{
-    kicks++;
-}
-
-static void setup(void)
-{
-    static const struct place_meet meet = {.key = 42};
-
-    memset(&c, 0, sizeof(c));
-    coll_comm_init(&c, &user, &meet, 1, 4, 7, kick);
-}
-
-static void teardown(void)
-{
-    coll_comm_close(&c);
-}
-
-static bool takes(struct place_note note)
-{
-    memset(&reply, 0, sizeof(reply));
-    return coll_comm_take(&c, &note, &reply);
-}
 
 static bool msg(enum place_kind kind, uint32_t attempt, uint32_t to, uint64_t at)
 {
     return takes((struct place_note){
         .kind = PLACE_NOTE_MSG,
         .msg = {.kind = (uint8_t)kind, .attempt = attempt, .to = to, .at = at}});
-}
-
-static void takes_comm(enum place_note_kind kind, uint32_t comm)
-{
-    ck_assert(!takes((struct place_note){.kind = (uint8_t)kind, .comm = comm}));
-}
-
-static struct place_facts facts(void)
-{
-    struct place_note n;
-
-    coll_comm_facts(&c, &n);
-    return n.facts;
 }
 
 static void hears(void)
@@ -74,28 +29,13 @@ static void begins_on(void *comm)
     coll_comm_return(&c, slot);
 }
 
-static void is_held(int slot, enum place_held_state state)
-{
-    ck_assert_int_eq(facts().held[slot].state, state);
-}
-
 /* Communicator @comm, in slot 0, is made. */
 static void to_ready(uint32_t comm)
 {
-    int slot = -1;
-
-    takes_comm(PLACE_NOTE_ASK, comm);
-    is_held(0, PLACE_HELD_PROMISED);
-    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE);
-    takes((struct place_note){.kind = PLACE_NOTE_MAKE, .make = {.comm = comm, .rank = 3}});
-    is_held(0, PLACE_HELD_MAKING);
-    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_MAKE);
-    ck_assert_int_eq(slot, 0);
-    ck_assert_int_eq(c.shadow[0].rank, 3);
-    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE); /* once */
+    to_making(comm);
     ck_assert(msg(PLACE_PREPARE, 1000 + comm, comm, 100));
     ck_assert_int_eq(reply.msg.answer, PLACE_NOT_READY);
-    coll_comm_done(&c, slot, &shadow);
+    coll_comm_done(&c, 0, &shadow);
     is_held(0, PLACE_HELD_READY);
 }
 
@@ -189,6 +129,20 @@ START_TEST(not_under_a_call)
 }
 END_TEST
 
+/* It goes on by it, and the control thread is not woken for each operation. */
+START_TEST(used_when_the_hub_is_lost)
+{
+    int slot, before;
+
+    to_switched(1);
+    coll_comm_lost(&c);
+    before = kicks;
+    begins_on(&shadow);
+    ck_assert_int_eq(kicks, before);
+    ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_NONE);
+}
+END_TEST
+
 START_TEST(what_nccl_refuses_is_not_counted)
 {
     void *got;
@@ -210,7 +164,7 @@ START_TEST(one_that_fails)
     int slot = -1;
 
     takes_comm(PLACE_NOTE_ASK, 1);
-    takes((struct place_note){.kind = PLACE_NOTE_MAKE, .make = {.comm = 1}});
+    takes_make(1, 0);
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_MAKE);
     coll_comm_done(&c, slot, NULL);
     is_held(0, PLACE_HELD_FAILED);
@@ -238,7 +192,7 @@ START_TEST(all_that_can_be_is_aborted)
 
     to_switched(1);
     takes_comm(PLACE_NOTE_ASK, 2);
-    takes((struct place_note){.kind = PLACE_NOTE_MAKE, .make = {.comm = 2}});
+    takes_make(2, 0);
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_MAKE);
     ck_assert_int_eq(slot, 1);
     coll_comm_done(&c, slot, &user);
@@ -391,7 +345,7 @@ START_TEST(it_fails_its_promise)
     takes_comm(PLACE_NOTE_ASK, 1);
     ck_assert(!coll_comm_end(&c, false, 1));
     is_held(0, PLACE_HELD_PROMISED);
-    takes((struct place_note){.kind = PLACE_NOTE_MAKE, .make = {.comm = 1}});
+    takes_make(1, 0);
     is_held(0, PLACE_HELD_FAILED);
     ck_assert_int_eq(coll_comm_work(&c, &slot), COLL_WORK_FREE); /* whoever leads, or nobody */
     coll_comm_done(&c, slot, NULL);
@@ -425,6 +379,7 @@ static void add(TCase *t)
     tcase_add_test(t, facts_until_they_are_heard);
     tcase_add_test(t, a_shadow_comes_and_goes);
     tcase_add_test(t, not_under_a_call);
+    tcase_add_test(t, used_when_the_hub_is_lost);
     tcase_add_test(t, what_nccl_refuses_is_not_counted);
     tcase_add_test(t, one_that_fails);
     tcase_add_test(t, one_that_only_advises);

@@ -1,11 +1,13 @@
 /* Making, breaking off and freeing a shadow, over a NCCL that writes down what it is told and whose
  * init waits for others. */
 #include <check.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/r2_thread.h"
 #include "coll/coll_make.h"
 #include "tests/unit/suite.h"
 
@@ -138,6 +140,15 @@ const struct coll_cuda *coll_cuda_get(void)
     return &cuda;
 }
 
+/* --- threads, of which there may be no more --- */
+
+static bool no_thread;
+
+int r2_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    return no_thread ? EAGAIN : pthread_create(thread, NULL, run, arg);
+}
+
 /* --- what the control thread does --- */
 
 static void kick(void)
@@ -152,7 +163,7 @@ static void setup(void)
     coll_comm_init(&u.comm, &u, &meet, 1, 4, 7, kick);
     memset(told, 0, sizeof(told));
     told_n = 0;
-    stopped = false;
+    stopped = no_thread = false;
     defers = true;
 }
 
@@ -277,6 +288,36 @@ START_TEST(a_nccl_that_was_not_read)
 }
 END_TEST
 
+/* No thread makes it: it has failed, and there is nothing to free. */
+START_TEST(no_thread_to_make_it)
+{
+    no_thread = true;
+    to_making();
+    ck_assert_int_eq(state(), PLACE_HELD_FAILED);
+    no_thread = false;
+    drops();
+    frees("");
+}
+END_TEST
+
+/* None breaks it off: whoever makes it does not wait for one. */
+START_TEST(no_thread_to_break_it_off)
+{
+    int slot;
+
+    init = WAITS;
+    to_making();
+    drops();
+    no_thread = true;
+    begins(COLL_WORK_BREAK);
+    ck_assert_int_eq(coll_comm_work(&u.comm, &slot), COLL_WORK_NONE);
+    stopped = true;
+    becomes(PLACE_HELD_FAILED);
+    no_thread = false;
+    frees("i-!");
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, made_connected_and_freed);
@@ -284,6 +325,8 @@ static void add(TCase *t)
     tcase_add_test(t, nothing_was_made);
     tcase_add_test(t, an_init_that_hangs_is_broken_off);
     tcase_add_test(t, a_nccl_that_was_not_read);
+    tcase_add_test(t, no_thread_to_make_it);
+    tcase_add_test(t, no_thread_to_break_it_off);
 }
 
 int main(void)

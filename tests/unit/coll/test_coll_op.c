@@ -62,8 +62,11 @@ static coll_status simulate(struct coll_sim *sim)
 
 static coll_status abort_comm(void *comm)
 {
+    coll_status rc = fails_with;
+
     tell("!%s ", (const char *)comm);
-    return COLL_SUCCESS;
+    fails_with = COLL_SUCCESS;
+    return rc;
 }
 
 static const struct coll_real real = {.group_start = start,
@@ -388,6 +391,28 @@ START_TEST(one_is_aborted_twice)
 }
 END_TEST
 
+/* NCCL says no: so does the call, and the shadows are freed all the same. */
+START_TEST(an_abort_that_fails)
+{
+    u.refs++;
+    fails_with = COLL_INVALID_ARGUMENT;
+    ck_assert_int_eq(coll_op_abort(&real, &u), COLL_INVALID_ARGUMENT);
+    ck_assert_str_eq(told, "[ !a !] xa ");
+}
+END_TEST
+
+START_TEST(an_abort_in_a_group_that_is_only_estimated)
+{
+    struct coll_sim sim;
+
+    u.refs++;
+    coll_group_start(&real);
+    coll_op_abort(&real, &u);
+    coll_group_simulate_end(&real, &sim);
+    ck_assert_str_eq(told, "[ [ !a !] ? xa ");
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, each_waits_for_the_one_before);
@@ -401,6 +426,8 @@ static void add(TCase *t)
     tcase_add_test(t, what_is_captured);
     tcase_add_test(t, aborts_stop_all_before_they_free);
     tcase_add_test(t, one_is_aborted_twice);
+    tcase_add_test(t, an_abort_that_fails);
+    tcase_add_test(t, an_abort_in_a_group_that_is_only_estimated);
 }
 
 int main(void)

@@ -167,6 +167,50 @@ START_TEST(a_pause_is_forgotten)
 }
 END_TEST
 
+/* The pause of the @k-th that fails, at most 2^@most times the first. */
+static void pauses(int k, int most)
+{
+    is(PLACE_JOB_RESTING);
+    after((conf.pause_ns << (k < most ? k : most)) - 1);
+    is(PLACE_JOB_RESTING);
+    after(1);
+    is(PLACE_JOB_ASKING);
+}
+
+/* Each leaks something in NCCL: they become rare. */
+START_TEST(inits_that_fail_become_rare)
+{
+    all_say();
+    host_loses(1);
+    after(conf.settle_ns);
+    for (int k = 0; k < 15; k++) {
+        promises(0, 1 + (uint32_t)k);
+        place_job_id(j, id, now);
+        for (int r = 0; r < RANKS; r++) {
+            has(r, 0, 1 + (uint32_t)k, PLACE_HELD_FAILED);
+        }
+        for (int r = 0; r < RANKS; r++) {
+            has(r, 0, 0, PLACE_HELD_NOT);
+        }
+        pauses(k, 12);
+    }
+}
+END_TEST
+
+START_TEST(promises_that_fail_do_not)
+{
+    all_say();
+    host_loses(1);
+    after(conf.settle_ns);
+    for (int k = 0; k < 10; k++) {
+        after(conf.make_ns);
+        is(PLACE_JOB_DROPPING);
+        place_job_tick(j, now);
+        pauses(k, 6);
+    }
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, a_rank_that_cannot);
@@ -177,6 +221,8 @@ static void add(TCase *t)
     tcase_add_test(t, over_before_there_is_an_id);
     tcase_add_test(t, a_promise_does_not_come);
     tcase_add_test(t, a_pause_is_forgotten);
+    tcase_add_test(t, inits_that_fail_become_rare);
+    tcase_add_test(t, promises_that_fail_do_not);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs tests one after the other and counts. Usage: tests/run.sh BUILD_DIR [-l SECONDS] [-j N] TEST... [-- TEST...]
-# -j: N side by side, for tests that share nothing (unit suites); those behind "--" one after the other when these are done.
+# Runs tests and counts. Usage: tests/run.sh BUILD_DIR [-l SECONDS] [-j N] TEST... [-- [-j N] TEST...]...
+# -j: those of this group N side by side; they share no file and no name. Otherwise, and behind a "--", one after the other. A group begins when
+# the one before it is done.
 # A TEST is a program or a script (called with BUILD_DIR), with arguments after '+': "tests/e2e/x.sh+--fast".
 # What it prints last is read: Check's "N%: Checks: a, Failures: b, Errors: c", or "N passed, N failed[, N skipped]". Exit 77 is a skip, whose
 # reason is its last line. A test that counts nothing counts as one. R2_T=NAME runs only the tests whose name contains NAME.
@@ -11,40 +12,35 @@ if [ "${1:-}" = -l ]; then
     limit=$2
     shift 2
 fi
-jobs=1
-if [ "${1:-}" = -j ]; then
-    jobs=$2
-    shift 2
-fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 passed=0 failed=0 skipped=0
 : >"$out/skips"
-# Each by a process of this script; what they print comes in whole, and their counts are added.
-if [ "$jobs" -gt 1 ]; then
-    while [ $# -gt 0 ] && [ "$1" != -- ]; do
-        echo "$1"
-        shift
-    done >"$out/side"
+
+# side N: the tests of $out/side, each by a process of this script; what they print comes in whole, and their counts are added
+side() {
     # One whose process ends without its count is named, and counts as failed.
     # shellcheck disable=SC2016
-    xargs -P "$jobs" -I{} sh -c 'r=$(sh "$0" "$1" -l "$2" "$3" 2>&1); case $r in *" passed, "*" failed"*) ;; *) r="${r:+$r
+    xargs -P "$1" -I{} sh -c 'r=$(sh "$0" "$1" -l "$2" "$3" 2>&1); case $r in *" passed, "*" failed"*) ;; *) r="${r:+$r
 }FAIL $3 ended without a count" ;; esac; printf "%s\n" "$r"' "$0" "$B" "$limit" {} <"$out/side" |
         awk -v sums="$out/sums" -v skips="$out/skips" -v tests="$(wc -l <"$out/side")" '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; ended++; next }
              /^skipped, and why:/ { next }
              /^  [^ ]/ { sub(/^  /, ""); print >>skips; next }
              { print; fflush() }
              END { print p + 0, f + tests - ended, s + 0 >sums }'
-    read -r passed failed skipped <"$out/sums" || exit 2
-fi
-for t in "$@"; do
-    [ "$t" != -- ] || continue
+    read -r p f s <"$out/sums" || exit 2
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+# one TEST
+one() {
+    t=$1
     prog=${t%%+*}
     args=
     case $t in *+*) args=$(echo "${t#*+}" | tr '+' ' ') ;; esac
     name=$(basename "$prog")${args:+ $args}
-    case $name in *"${R2_T:-}"*) ;; *) continue ;; esac
+    case $name in *"${R2_T:-}"*) ;; *) return ;; esac
     start=$(date +%s)
     case $prog in
     # shellcheck disable=SC2086
@@ -93,6 +89,25 @@ for t in "$@"; do
         tail -n "$lines" "$out/log" | sed 's/^/     | /'
     fi
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+while [ $# -gt 0 ]; do
+    jobs=1
+    if [ "$1" = -j ]; then
+        jobs=$2
+        shift 2
+    fi
+    : >"$out/side"
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        if [ "$jobs" -gt 1 ]; then
+            echo "$1" >>"$out/side"
+        else
+            one "$1"
+        fi
+        shift
+    done
+    [ ! -s "$out/side" ] || side "$jobs"
+    [ $# = 0 ] || shift
 done
 if [ -s "$out/skips" ]; then
     echo "skipped, and why:"

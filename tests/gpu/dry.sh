@@ -217,7 +217,7 @@ mpirun_is() { # how ranks and their command were given
     tail -n +"$(($(grep -nx -- -np "$tmp/mpirun.args" | cut -d: -f1) + 1))" "$tmp/mpirun.args" >"$tmp/mpirun.ranks"
     # shellcheck disable=SC2016
     printf '%s\n' "$RANKS" sh -c 'exec sh "$0" "$OMPI_COMM_WORLD_RANK" "$@"' "$tmp/rank.sh" "$tmp/build/all_reduce_perf" -b "$BYTES" -e "$BYTES" \
-        --fault_json "$tmp/json" --fault "0.5:sh $tmp/take.sh 0" --fault "1:sh $tmp/take.sh 1" --fault_after 1 | cmp -s - "$tmp/mpirun.ranks"
+        --fault_json "$tmp/json" --fault "1:sh $tmp/take.sh 0" --fault "2:sh $tmp/take.sh 1" --fault_after 1 | cmp -s - "$tmp/mpirun.ranks"
 }
 step_nccl_tests() {
     path=$PATH libs=$LD_LIBRARY_PATH out_of_run=$out build_of_run=${NCCL_TESTS_BUILD:-}

@@ -106,9 +106,9 @@ with_faults() {
     shift
     case $case_of in
     healthy) run_in_fabric "$case_of" "$@" ;;
-    one) run_in_fabric "$case_of" "$@" --fault "0.5:sh $tmp/take.sh 0" --fault_after 1 ;;
-    two) run_in_fabric "$case_of" "$@" --fault "0.5:sh $tmp/take.sh 0" --fault "1:sh $tmp/take.sh 1" --fault_after 1 ;;
-    back) run_in_fabric "$case_of" "$@" --fault "0.5:sh $tmp/take.sh 0" --fault "1:sh $tmp/give.sh" --fault_after 1 ;;
+    one) run_in_fabric "$case_of" "$@" --fault "1:sh $tmp/take.sh 0" --fault_after 1 ;;
+    two) run_in_fabric "$case_of" "$@" --fault "1:sh $tmp/take.sh 0" --fault "2:sh $tmp/take.sh 1" --fault_after 1 ;;
+    back) run_in_fabric "$case_of" "$@" --fault "1:sh $tmp/take.sh 0" --fault "2:sh $tmp/give.sh" --fault_after 1 ;;
     esac
 }
 # coll_run OP CASE ARGUMENT...

@@ -23,12 +23,22 @@ side() {
     # One whose process ends without its count is named, and counts as failed.
     # shellcheck disable=SC2016
     xargs -P "$1" -I{} sh -c 'r=$(sh "$0" "$1" -l "$2" "$3" 2>&1); case $r in *" passed, "*" failed"*) ;; *) r="${r:+$r
-}FAIL $3 ended without a count" ;; esac; printf "%s\n" "$r"' "$0" "$B" "$limit" {} <"$out/side" |
-        awk -v sums="$out/sums" -v skips="$out/skips" -v tests="$(wc -l <"$out/side")" '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; ended++; next }
-             /^skipped, and why:/ { next }
-             /^  [^ ]/ { sub(/^  /, ""); print >>skips; next }
-             { print; fflush() }
-             END { print p + 0, f + tests - ended, s + 0 >sums }'
+}FAIL $3 ended without a count" ;; esac; printf "%s\n" "$r"' "$0" "$B" "$limit" {} <"$out/side" | {
+        p=0 f=$(wc -l <"$out/side") s=0
+        while IFS= read -r line; do
+            case $line in
+            [0-9]*" passed, "*" failed"*)
+                # shellcheck disable=SC2086
+                set -- $line
+                p=$((p + $1)) f=$((f - 1 + $3)) s=$((s + ${5:-0}))
+                ;;
+            "skipped, and why:") ;;
+            "  "[!\ ]*) echo "${line#  }" >>"$out/skips" ;;
+            *) printf '%s\n' "$line" ;;
+            esac
+        done
+        echo "$p $f $s" >"$out/sums"
+    }
     read -r p f s <"$out/sums" || exit 2
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }

@@ -27,11 +27,11 @@ piece() {
 }
 piece "three hosts" "$B/r2_matrix" --dir "$B/matrix-three" --hosts 3 --nics 3 --seeds 16
 piece "two hosts" "$B/r2_matrix" --dir "$B/matrix-two" --hosts 2 --nics 2 --seeds 16
-piece "three hosts, two NICs each: a process that is stopped" "$B/r2_matrix" --dir "$B/matrix-three" --hosts 3 --nics 2 --seed 11
+piece "three hosts, two NICs each: a process that is stopped" "$B/r2_matrix" --dir "$B/matrix-stopped" --hosts 3 --nics 2 --seed 11
 piece "virtual time, three hosts" "$B/r2_sim" --class locate --seeds 60
 piece "virtual time, two hosts" "$B/r2_sim" --class locate2 --seeds 30
-piece "rails reach each other, three hosts" "$B/r2_matrix" --dir "$B/matrix-three" --hosts 3 --nics 3 --crossrail --seeds 16
-piece "rails reach each other, two hosts" "$B/r2_matrix" --dir "$B/matrix-two" --hosts 2 --nics 3 --crossrail --seeds 16
+piece "rails reach each other, three hosts" "$B/r2_matrix" --dir "$B/matrix-three-cross" --hosts 3 --nics 3 --crossrail --seeds 16
+piece "rails reach each other, two hosts" "$B/r2_matrix" --dir "$B/matrix-two-cross" --hosts 2 --nics 3 --crossrail --seeds 16
 piece "virtual time, rails reach each other, three hosts" "$B/r2_sim" --class locate-cross --seeds 60
 piece "virtual time, rails reach each other, two hosts" "$B/r2_sim" --class locate2-cross --seeds 60
 piece "virtual time, processes stand still, faults end" "$B/r2_sim" --class locate-late --seeds 48

@@ -80,15 +80,20 @@ static int can_be_told(struct run *r)
     return mx_case_can_tell(&r->c);
 }
 
-/* Until everybody knows, and a little longer; a case without a fault for its whole time. */
+/* Until everybody knows, and a little longer; a case without a fault for its whole time. What a
+ * silent way swallows in that longer time has nobody left to listen: it is asked before. */
 static void listen_until_known(struct run *r, uint64_t from)
 {
     const struct mx_opts *o = r->j->o;
     int calm = mx_case_blame(&r->c) == MX_NOTHING;
     uint64_t end = from + (uint64_t)(calm ? o->window_ms : o->limit_ms) * MX_MS;
 
-    while (mx_now() < end && (calm || !all_informed(r)) &&
-           (calm || mx_now() < from + UNTOLD || can_be_told(r))) {
+    while (mx_now() < end) {
+        int can = can_be_told(r);
+
+        if (!calm && (all_informed(r) || (!can && mx_now() >= from + UNTOLD))) {
+            break;
+        }
         mx_procs_read(r->j, 10 * MX_MS);
     }
     end = mx_now() + SETTLE;
@@ -174,7 +179,6 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s)
         return -1;
     }
     listen_until_known(&r, from);
-    (void)can_be_told(&r); /* as it is now */
     sum_up(&r, from, s);
     memset(&r.t, 0, sizeof(r.t)); /* of what is said while it is mended only wrong blames count */
     rc = mend(&r, s);

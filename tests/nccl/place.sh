@@ -22,6 +22,8 @@ unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_R2_PLACE
 export NCCL_IB_HCA==fab0,fab1
 # With so few hosts a ring has less to carry than a tree, whoever sits where.
 export NCCL_ALGO=Tree
+# Making a communicator here is clearing memory for NCCL's buffers, and small ones do.
+export NCCL_BUFFSIZE="${NCCL_BUFFSIZE:-1048576}" NCCL_LL128_BUFFSIZE="${NCCL_LL128_BUFFSIZE:-655360}"
 export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,TUNING,COLL NCCL_DEBUG_FILE="$T/log.%p" NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" B T fab
 passed=0 failed=0 skipped=0
 say() { # say TEXT CODE: of the command before

@@ -216,7 +216,7 @@ struct life_scenario {
     const char *name, *what;
     int ranks;
     bool gpu;           /* a fabric that reaches memory of GPUs by the driver (softfab up --gpu) */
-    const char *set[5]; /* NAME=VALUE */
+    const char *set[6]; /* NAME=VALUE */
     const char *wants;  /* a function of NCCL's, or ERRORS; skipped without it; NULL: none */
     void (*run)(struct life *l);
     bool placed; /* libr2coll.so in front of NCCL, NCCL_R2_PLACE=on */

@@ -176,7 +176,7 @@ static void until_refused(struct life *l, struct life_comm *live)
 /* h2 has so many MiB left: nothing for the first of NCCL's arrays, all but the buffers. */
 void life_placed_full(struct life *l)
 {
-    static const size_t has[] = {0, 128};
+    static const size_t has[] = {0, 16};
     struct life_comm live, *one[] = {&live};
     struct memory before = memory_now(l), after;
 

@@ -1,16 +1,18 @@
 #include "tests/nccl/rank/nccl_yield.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define GAP_NS   100000 /* yields further apart than this are no loop of one that waits */
-#define IN_A_ROW 10     /* yields that are yields, before they sleep */
+#define GAP_NS   100000 /* calls further apart than this are no loop of one that waits */
+#define IN_A_ROW 10     /* calls that are what they are elsewhere, before they sleep */
 #define SLEEP_NS 20000  /* as long as a block of the stand-in sleeps (kernel_wait.c) */
 
 /* Written once by nccl_yield_sleep(), before NCCL is loaded. Relaxed: a thread that misses it
@@ -30,23 +32,66 @@ static int64_t now_ns(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-/* Takes the place of the C library's for everything in this process (sched.h). */
-__attribute__((visibility("default"))) int sched_yield(void)
+/* A call that had nothing to do. Whether it is one of a loop that waits, and has slept for that. */
+static bool has_slept(void)
 {
     static _Thread_local int64_t last;
     static _Thread_local unsigned in_a_row;
-    int saved = errno;
+    bool sleep;
 
     if (!atomic_load_explicit(&sleeps, memory_order_relaxed)) {
-        return (int)syscall(SYS_sched_yield);
+        return false;
     }
     in_a_row = now_ns() - last < GAP_NS ? in_a_row + 1 : 1;
-    if (in_a_row <= IN_A_ROW) {
-        syscall(SYS_sched_yield);
-    } else {
+    sleep = in_a_row > IN_A_ROW;
+    if (sleep) {
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
     last = now_ns();
+    return sleep;
+}
+
+/* These take the place of the C library's for everything in this process. */
+
+__attribute__((visibility("default"))) int sched_yield(void)
+{
+    int saved = errno;
+
+    if (!has_slept()) {
+        syscall(SYS_sched_yield);
+    }
     errno = saved;
     return 0;
+}
+
+/* @rc as it is and errno with it; where that is "not yet", behind a sleep. */
+static long unless_yet(long rc)
+{
+    int saved = errno;
+
+    if (rc < 0 && (saved == EAGAIN || saved == EWOULDBLOCK)) {
+        (void)has_slept();
+        errno = saved;
+    }
+    return rc;
+}
+
+__attribute__((visibility("default"))) ssize_t recv(int fd, void *bytes, size_t len, int flags)
+{
+    return unless_yet(syscall(SYS_recvfrom, fd, bytes, len, flags, NULL, NULL));
+}
+
+__attribute__((visibility("default"))) int accept(int fd, struct sockaddr *peer, socklen_t *len)
+{
+    return (int)unless_yet(syscall(SYS_accept, fd, peer, len));
+}
+
+__attribute__((visibility("default"))) int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+    int ready = (int)syscall(SYS_poll, fds, n, timeout_ms);
+
+    if (ready == 0 && timeout_ms == 0) {
+        (void)has_slept();
+    }
+    return ready;
 }

@@ -2,6 +2,7 @@
  * uses which bytes. */
 #include "ib_transport/ib_bounce.h"
 #include "tests/unit/suite.h"
+#include "tests/unit/unmarked.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 
 #include "tests/unit/suite.h"
 #include "tests/unit/tcpdev_rig.h"
+#include "tests/unit/unmarked.h"
 
 #define LARGE (8u << 20)
 

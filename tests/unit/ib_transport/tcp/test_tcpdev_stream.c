@@ -375,7 +375,8 @@ START_TEST(a_poller_sees_whole_words_in_order)
     static const struct {
         int pieces;
         uint32_t before;
-    } c[] = {{0, 0}, {5, 0}, {1003, 0}, {0, 5}, {1003, 3}};
+        uint64_t rounds; /* a piece is a system call at each end */
+    } c[] = {{0, 0, 250}, {5, 0, 40}, {1003, 0, 250}, {0, 5, 250}, {1003, 3, 250}};
     uint64_t *src, *dst;
     pthread_t t;
 
@@ -386,7 +387,7 @@ START_TEST(a_poller_sees_whole_words_in_order)
     reader_stop = 0;
     reader_saw = reader_wrong = 0;
     ck_assert_int_eq(pthread_create(&t, NULL, reader, dst), 0);
-    for (uint64_t k = 1; k < 250; k++) {
+    for (uint64_t k = 1; k < c[_i].rounds; k++) {
         for (int i = 0; i < WORDS; i++) {
             src[i] = k * 0x0101010101010101;
         }

@@ -74,7 +74,7 @@ FUZZ_SRC  := $(wildcard tests/fuzz/*.c)
 GPU_SRC   := $(wildcard tests/gpu/*.c)
 FAKE_CUDA_SRC := $(wildcard tests/gpu/fake/fake_cuda*.c)
 # Real NCCL on a stand-in for CUDA (tests/nccl): where the CUDA toolkit's headers are. CUDA=DIR for another toolkit than nvcc's.
-CUDA      ?= $(shell for n in $$(which -a nvcc 2>/dev/null); do d=$$(dirname $$(dirname $$(readlink -f $$n))); [ -f $$d/include/nccl.h ] && [ -f $$d/include/cuda.h ] && echo $$d && break; done)
+CUDA      ?= $(eval CUDA := $(shell for n in $$(which -a nvcc 2>/dev/null); do d=$$(dirname $$(dirname $$(readlink -f $$n))); [ -f $$d/include/nccl.h ] && [ -f $$d/include/cuda.h ] && echo $$d && break; done))$(CUDA)
 STANDIN_RELEASES := 222 223 224 225 226 227 228 229 230
 # CUDA's runtime, what is behind it, and its driver serve every release; kernels, and what hands them to the runtime, one.
 CUDART_SRC  := $(wildcard tests/nccl/standin/gpu_*.c tests/nccl/standin/runtime*.c)
@@ -135,7 +135,7 @@ objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(
          $(call tobj,$(CORE_SRC) $(PLANNER_SRC) $(PLACE_SRC) $(COLL_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # Building is done by all cores, unless the caller said -j.
-JOBS  ?= $(shell nproc)
+JOBS  ?= $(eval JOBS := $(shell nproc))$(JOBS)
 BUILD = $(MAKE) --no-print-directory -s $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(JOBS))
 
 # The two commands of README install what is missing before they build.
@@ -339,7 +339,8 @@ $(B)/obj/%.o: %.c Makefile
 $(B)/tobj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -DR2_TEST_RULES=1 -MMD -MP -c $< -o $@
--include $(shell find $(B) -type f -name '*.d' 2>/dev/null)
+# Of this build alone: those of other flags lie below it.
+-include $(shell find $(addprefix $(B)/,obj tobj nccl-standin before) -type f -name '*.d' 2>/dev/null)
 
 $(PLUGIN): $(call obj,$(CORE_SRC)) plugin/nccl/r2_exports.map
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-r2.so -Wl,-z,nodelete -Wl,-z,defs \

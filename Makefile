@@ -147,7 +147,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
-	@sh tests/run.sh $(B) -j $(JOBS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+gossip+3 $(B)/bench/bench_inproc+hour $(STANDIN_TESTS) -- -j $(E2E_JOBS) $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_deps.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(filter-out $(STANDIN_TESTS),$(NCCL_CHECKS)) $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) -j $(JOBS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+gossip+3 $(B)/bench/bench_inproc+hour $(STANDIN_TESTS) -- -j $(E2E_JOBS) $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_deps.sh tests/check_run.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(filter-out $(STANDIN_TESTS),$(NCCL_CHECKS)) $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # For the edit loop: no optimisation, in a folder of its own, the suites that take two seconds and more left out. ONLY=NAME: those
 # whose name contains it, slow or not.

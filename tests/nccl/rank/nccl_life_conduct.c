@@ -288,7 +288,7 @@ static void rank_become(struct conduct *c, int rank, const char *log_dir, pid_t 
         snprintf(coll, sizeof(coll), "%s/libnccl-net-r2.so", c->folder);
         setenv("NCCL_NET_PLUGIN", coll, 0); /* libr2coll.so looks at it before main() */
         setenv("NCCL_R2_PLACE", "on", 1);
-        /* Of 17 s in which two shadows are made most clear memory for NCCL's buffers. */
+        /* With NCCL's own two shadows take 17 s, most of it to clear memory for its buffers. */
         setenv("NCCL_BUFFSIZE", "524288", 0);
         setenv("NCCL_LL128_BUFFSIZE", "655360", 0);
     }

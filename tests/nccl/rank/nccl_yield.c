@@ -32,22 +32,26 @@ static int64_t now_ns(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
+/* Of this thread: calls in a row that had nothing to do, and when the last one returned. */
+static _Thread_local struct {
+    int64_t last;
+    unsigned in_a_row;
+} vain;
+
 /* A call that had nothing to do. Whether it is one of a loop that waits, and has slept for that. */
 static bool has_slept(void)
 {
-    static _Thread_local int64_t last;
-    static _Thread_local unsigned in_a_row;
     bool sleep;
 
     if (!atomic_load_explicit(&sleeps, memory_order_relaxed)) {
         return false;
     }
-    in_a_row = now_ns() - last < GAP_NS ? in_a_row + 1 : 1;
-    sleep = in_a_row > IN_A_ROW;
+    vain.in_a_row = now_ns() - vain.last < GAP_NS ? vain.in_a_row + 1 : 1;
+    sleep = vain.in_a_row > IN_A_ROW;
     if (sleep) {
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
-    last = now_ns();
+    vain.last = now_ns();
     return sleep;
 }
 
@@ -64,7 +68,8 @@ __attribute__((visibility("default"))) int sched_yield(void)
     return 0;
 }
 
-/* @rc as it is and errno with it; where that is "not yet", behind a sleep. */
+/* @rc as it is and errno with it; where that is "not yet", behind a sleep. What has something ends
+ * the row: a stream that is read until it is empty does not wait. */
 static long unless_yet(long rc)
 {
     int saved = errno;
@@ -72,6 +77,8 @@ static long unless_yet(long rc)
     if (rc < 0 && (saved == EAGAIN || saved == EWOULDBLOCK)) {
         (void)has_slept();
         errno = saved;
+    } else {
+        vain.in_a_row = 0;
     }
     return rc;
 }
@@ -92,6 +99,8 @@ __attribute__((visibility("default"))) int poll(struct pollfd *fds, nfds_t n, in
 
     if (ready == 0 && timeout_ms == 0) {
         (void)has_slept();
+    } else {
+        vain.in_a_row = 0;
     }
     return ready;
 }

@@ -14,9 +14,9 @@ struct r2_seam {
     /* Asked by NCCL's tuner when a communicator is made: whether the calling thread makes one whose
      * all_reduce is to be by Tree. Does not block. */
     bool (*is_shadow)(void);
-    /* NICs of this process, those that are usable, those that its connections are at home on,
-     * whether usable or not, and what one of them carries when all is well, MB/s. Again and again,
-     * changed or not. Any thread; does not block. */
+    /* NICs of this process, those that a communicator that is made now would find usable, those
+     * that its connections are at home on, whether usable or not, and what one of them carries when
+     * all is well, MB/s. Again and again, changed or not. Any thread; does not block. */
     void (*nics)(unsigned nics, unsigned usable, unsigned used, unsigned mbps);
 };
 

@@ -93,16 +93,30 @@ void r2_report_count_state(struct r2_report *r, struct r2_comm *c)
     *was = is;
 }
 
+/* Up, and not drained. */
+static bool is_ready(const struct r2_report *r, int nic)
+{
+    return r->nic[nic].state == IB_NIC_UP && !(r->inst->drain.nics >> nic & 1);
+}
+
 uint32_t r2_report_usable(const struct r2_report *r)
 {
-    const struct r2_inst *inst = r->inst;
+    const struct ib_nics *nics = &r->inst->nics;
+    uint32_t usable = 0;
+
+    for (int i = 0; i < nics->count - nics->last_count; i++) {
+        usable |= is_ready(r, i) && (r->nic[i].over || !r->nic[i].moved) ? 1u << i : 0;
+    }
+    return usable;
+}
+
+uint32_t r2_report_good(const struct r2_report *r)
+{
+    const struct ib_nics *nics = &r->inst->nics;
     uint32_t good = 0;
 
-    for (int i = 0; i < inst->nics.count - inst->nics.last_count; i++) {
-        if (r->nic[i].state == IB_NIC_UP && !(inst->drain.nics >> i & 1) &&
-            (r->nic[i].over || !r->nic[i].moved)) {
-            good |= 1u << i;
-        }
+    for (int i = 0; i < nics->count - nics->last_count; i++) {
+        good |= is_ready(r, i) && (r->nic[i].over || !r->nic[i].ours) ? 1u << i : 0;
     }
     return good;
 }

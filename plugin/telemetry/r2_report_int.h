@@ -158,7 +158,10 @@ void r2_report_count_state(struct r2_report *r, struct r2_comm *c);
 /* What @c has moved since. */
 void r2_report_count_moved(struct r2_report *r, struct r2_comm *c);
 bool r2_report_is_standing(const struct r2_comm *c);
-uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */
+/* Bit per NIC that carries, or could. good: also one that connections left for faults of their
+ * other ends alone, which a communicator that is made now would use. */
+uint32_t r2_report_usable(const struct r2_report *r);
+uint32_t r2_report_good(const struct r2_report *r);
 /* A counter of the data path, without the gate; bytes of messages of a path's incarnation. */
 uint64_t r2_report_word(const uint64_t *w);
 uint64_t r2_report_bytes(const struct ib_path *path);

@@ -287,7 +287,7 @@ static void nics_write(struct r2_report *r)
 /* --- the process --- */
 
 /* To the library that runs communicators in another order of ranks, where it is there. */
-static void seam_tell(const struct r2_report *r, unsigned usable)
+static void seam_tell(const struct r2_report *r)
 {
     const struct r2_inst *inst = r->inst;
     const struct r2_seam *seam = r2_seam_find();
@@ -300,7 +300,7 @@ static void seam_tell(const struct r2_report *r, unsigned usable)
         used += r->nic[i].primary > 0;
     }
     if (seam != NULL) {
-        seam->nics(nics, usable, used, mbps);
+        seam->nics(nics, (unsigned)__builtin_popcount(r2_report_good(r)), used, mbps);
     }
 }
 
@@ -324,7 +324,7 @@ static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
     who->cuda_dev = s->cuda_dev;
     who->nics = (uint32_t)r->inst->nics.count;
     who->capacity_up = (uint32_t)__builtin_popcount(r2_report_usable(r));
-    seam_tell(r, who->capacity_up);
+    seam_tell(r);
     who->history = r->history;
     who->faults = r->sum.faults;
     who->switches = r->sum.switches;

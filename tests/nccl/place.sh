@@ -1,7 +1,5 @@
 #!/bin/sh
 # libr2coll.so inside the released NCCL (docs/collectives.md, "Switching together"): a host loses a NIC, all ranks go over to a communicator in another order and
-# come back, and every element of every operation is right.
-# Usage: place.sh BUILD
 cd "$(dirname "$0")/../.." || exit 1
 B=${1:-build}
 case $B in /*) ;; *) B=$PWD/$B ;; esac
@@ -49,7 +47,7 @@ wait_for() {
 }
 nic() { "$B/softfab" fault --name "$fab" "h1:n1 $1" || exit 1; }
 # sent FILE: bytes that the NICs beside the GPUs have sent; carry N FROM TO: until h1 has sent N bytes more
-sent() { "$B/softfab" status --name "$fab" --json | jq -c "[.nic[] | select(.host < 4 and .nic < 2)]" >"$1"; }
+sent() { "$B/softfab" status --name "$fab" --json | jq -c "[.nic[] | select(.nic < 2)]" >"$1"; }
 carry() {
     sent "$T/$2"
     tries=0
@@ -85,19 +83,20 @@ ran_on() { # ran_on N RANKS: the operations of each rank were on N communicators
         sed -n 's/.* AllReduce: .* count 1048576 .* comm \(0x[0-9a-f]*\) .*/\1/p' "$log" | sort -u | wc -l
     done | sort | uniq -c | awk -v n="$1" -v ranks="$2" '$2 > 0 { rows++; right = $1 == ranks && $2 == n } END { exit !(rows == 1 && right) }'
 }
-# seats: what each host sent from .../from to .../to: by the planner h1, in an end seat of the tree, D, and those in the middle 2 D; and where h1 stands in on
-# NIC 0 of its neighbours these made room, so that it carries no more than their NIC 1 (62.5 % without)
+# seats: what each host sent from .../from to .../to: by the planner h1 and the last host, in the end seats of the tree, D, and the others 2 D; and where h1 stands
+# in on NIC 0 of its neighbours these made room, so that it carries no more than their NIC 1 (62.5 % without)
 seats() {
-    jq -sr '. as [$from, $to] | [range(4) as $h | [range(2) as $n | [$from, $to | map(select(.host == $h and .nic == $n) | .tx_bytes) | add] | .[1] - .[0]]] |
+    jq -sr --argjson n "$hosts" '. as [$from, $to] | [range($n) as $h | [range(2) as $i | [$from, $to | map(select(.host == $h and .nic == $i) | .tx_bytes) | add] | .[1] - .[0]]] |
         (map(add) | max) as $most | map("\(add / $most * 100 | round / 100) \(.[0] / add * 100 | round)%") as $said |
-        (if (.[1] | add) < 0.65 * $most and (del(.[1]) | all(.[0] < 0.57 * add)) then "right" else "wrong" end) + " " + ($said | join(", "))' "$T/from" "$T/to" >"$T/seats"
+        ([range($n) as $h | (.[$h] | add) / $most | if $h == 1 or $h == $n - 1 then . < 0.65 else . > 0.8 end] | all) as $seated |
+        (if $seated and (del(.[1]) | all(.[0] < 0.57 * add)) then "right" else "wrong" end) + " " + ($said | join(", "))' "$T/from" "$T/to" >"$T/seats"
     echo "seats: $(cat "$T/seats")" >>"$T/out"
     grep -q "^right" "$T/seats"
 }
 told() { grep -qF "placement: $1" "$T/err"; }
 there='wait_for "placement: as good as any"'
-back() {
-    job 4 on "$there
+back() { # back HOSTS RANKS: ranks on each
+    job "$1" on "$there
 nic down
 wait_for 'switching communicator 1'
 wait_for 'placement: as good as any' 2
@@ -105,7 +104,7 @@ carry 20000000 before from
 carry 40000000 from to
 nic up
 wait_for 'switching communicator 0'
-wait_for 'placement: as good as any' 3" && by_tree 4 && ran_on 2 4 && seats && told '1 of 4 hosts are degraded' && told "back to the user's own"
+wait_for 'placement: as good as any' 3" --ranks-per-host "$2" && by_tree $(($1 * $2)) && ran_on 2 $(($1 * $2)) && seats && told "1 of $1 hosts are degraded" && told "back to the user's own"
 }
 another() {
     job 4 on "$there
@@ -138,14 +137,17 @@ case $(sed -n 's/^# error: //p' "$T/out") in
 esac
 if grep -qE '\] NCCL 2\.(1[0-9]|2[0-7])\.' "$T/out"; then
     echo "SKIP all: NCCL before 2.28 makes communicators in threads of its own, where the tuner cannot tell which one it is"
-    skipped=5
+    skipped=$((${NCCL_DEEP:+2} + 6))
 else
     off
     say "off: nothing is said or made" $?
     advises
     say "advise: says what another order would gain" $?
-    back
-    say "a host loses a NIC, and has it back: bytes by host, of them over NIC 0: $(cut -d " " -f 2- "$T/seats"); $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
+    for shape in '4 1' '4 2' ${NCCL_DEEP:+'6 1' '8 1'}; do
+        # shellcheck disable=SC2086
+        back $shape
+        say "one of ${shape% *} hosts (ranks on each: ${shape#* }) loses a NIC, and has it back: bytes by host, of them over NIC 0: $(cut -d " " -f 2- "$T/seats"); $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
+    done
     another
     say "another host loses one, too: $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
     ends

@@ -1,10 +1,42 @@
 /* Whose fault it is, in statistics and events: what others found out, and verdicts. */
 #include "tests/unit/report_rig.h"
 
+#include <limits.h>
+
 #include "plugin/probe/probe_verdict.h"
 #include "plugin/probe/health/r2_pair.h"
+#include "base/r2_seam.h"
 #include "core/r2_notify.h"
 #include "probe/diagnosis/r2_gossip.h"
+
+/* --- what libr2coll.so is told --- */
+
+static unsigned told_usable;
+
+static void on_nics(unsigned nics, unsigned usable, unsigned used, unsigned mbps)
+{
+    (void)nics;
+    (void)used;
+    (void)mbps;
+    told_usable = usable;
+}
+
+const struct r2_seam *__wrap_r2_seam_find(void);
+const struct r2_seam *__wrap_r2_seam_find(void)
+{
+    static const struct r2_seam seam = {.nics = on_nics};
+
+    return &seam;
+}
+
+/* NICs of @side that a communicator that is made now would use. */
+static unsigned usable_next(int side)
+{
+    look(side);
+    told_usable = UINT_MAX;
+    r2_report_rows_write(report(side));
+    return told_usable;
+}
 
 /* --- what others found out --- */
 
@@ -27,7 +59,9 @@ START_TEST(a_failure_at_the_other_end_is_told_apart)
     ck_assert_uint_eq(v->nic[0].moved, 1);
     ck_assert_uint_eq(v->nic[0].theirs, 1);
     ck_assert_str_eq(v->nic[0].trouble, mine);
-    ck_assert_uint_eq(v->nic[1].theirs, 0); /* nothing moved */
+    ck_assert_uint_eq(v->nic[1].theirs, 0);   /* nothing moved */
+    ck_assert_uint_eq(v->who.capacity_up, 1); /* what carries now */
+    ck_assert_uint_eq(usable_next(_i), 2);
     e = event_find(v, R2_EVENT_NEWS);
     ck_assert_ptr_nonnull(e);
     snprintf(mine, sizeof(mine), "host%d:fab0 port or cable, says host%d", !_i, !_i);
@@ -37,6 +71,7 @@ START_TEST(a_failure_at_the_other_end_is_told_apart)
         e->nic, "fab0"); /* one of the two ends has a cross pair from its other NIC to that port */
     v = look(!_i);
     ck_assert_uint_eq(v->nic[0].theirs, 0);
+    ck_assert_uint_eq(usable_next(!_i), 1);
     ck_assert_ptr_null(event_find(v, R2_EVENT_NEWS)); /* it has found out itself */
     rig_fault(rig, _i ? "h0:n0 up" : "h1:n0 up");
     wait_up(0, 2);
@@ -50,6 +85,7 @@ START_TEST(a_failure_at_the_other_end_is_told_apart)
     v = look(_i);
     ck_assert_uint_eq(v->nic[0].moved, 1);
     ck_assert_uint_eq(v->nic[0].theirs, 0);
+    ck_assert_uint_eq(usable_next(_i), 1); /* it may be ours */
     end();
 }
 END_TEST

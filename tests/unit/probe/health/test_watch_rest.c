@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "plugin/core/r2_registry.h"
 
@@ -176,9 +178,11 @@ END_TEST
 
 /* --- who wakes, and who is about to sleep --- */
 
-#define ROUNDS 200000
+#define ROUNDS 200000 /* 3 s, where both threads have a processor */
+#define LONG   10     /* s: where others have it, too, each round may cost slices of them */
 
 static _Atomic unsigned wakes, taken;
+static _Atomic bool is_over;
 
 static void on_wake(void *arg)
 {
@@ -192,7 +196,9 @@ static void *owner(void *arg)
 
     for (unsigned i = 0; i < ROUNDS; i++) {
         for (unsigned n = 1; atomic_load(&taken) != i; n++) { /* near to when it is taken */
-            if (n % 256 == 0) {
+            if (n % 256 == 0 && atomic_load(&is_over)) {
+                return NULL;
+            } else if (n % 256 == 0) {
                 sched_yield();
             }
         }
@@ -206,6 +212,8 @@ START_TEST(no_wake_is_lost)
     struct r2_inst *inst;
     struct r2_comm *c;
     unsigned slept = 0;
+    bool is_late = false;
+    time_t until;
     pthread_t t;
 
     start(1, NULL);
@@ -213,8 +221,9 @@ START_TEST(no_wake_is_lost)
     inst = rig->side[0].inst;
     c = rig->side[0].comm;
     inst->env.kick_service = on_wake;
+    until = time(NULL) + LONG;
     ck_assert_int_eq(pthread_create(&t, NULL, owner, c), 0);
-    while (atomic_load(&taken) < ROUNDS) {
+    while (atomic_load(&taken) < ROUNDS && !is_late) {
         unsigned before = atomic_load(&wakes);
 
         for (unsigned n = atomic_load(&taken) % 512; n > 0; n--) { /* so that the owner's push meets
@@ -230,9 +239,11 @@ START_TEST(no_wake_is_lost)
             slept++;
             while (atomic_load(&wakes) == before) { /* for ever, if it is lost */
                 sched_yield();
+                is_late = time(NULL) > until;
             }
         }
     }
+    atomic_store(&is_over, true);
     pthread_join(t, NULL);
     ck_assert_uint_gt(slept, 0);
     ck_assert_uint_le(slept, atomic_load(&wakes));

@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bench-balance: who carries how much after NICs were lost or have become slow, on rated links of the software fabric. Writes BUILD/bench-balance.json and
 # BUILD/bench-balance.svg and prints the tables of tests/bench/README.md; with --write-doc puts them there.
-#   bench_balance.sh BUILD [--write-doc] [--only lost|room|unequal|processes|small|grey|fill] [--runs N]   (--only prints that section's JSON)
+#   bench_balance.sh BUILD [--write-doc] [--only lost|room|four|unequal|processes|small|grey|fill] [--runs N]   (--only prints that section's JSON)
 # Each figure is a ratio within one run (what the NICs send after the faults by what they sent before, the middle one of five pieces of time each; NICs against
 # each other), because the machine may be slow and shared; with --runs N the median of N runs.
 set -eu
@@ -59,7 +59,7 @@ fail() {
     [ ! -s "$T/err" ] || tail -20 "$T/err" | sed 's/^/    | /' >&2
     exit 1
 }
-hosts=2
+hosts=2 perf="$B/r2_perf"
 # net LINE...: a fabric of $hosts hosts of that description
 net() {
     printf '%s\n' "hosts $hosts" "latency 20us" "$@" >"$T/desc"
@@ -70,12 +70,13 @@ net() {
 # mark N: what each NIC has sent so far, and when that was
 cat >"$T/mark" <<'END'
 #!/bin/sh
+unset LD_PRELOAD
 date +%s%N >"$MARKS/mark.$1.t"
 "$SOFTFAB" status --name "$FABRIC" --json >"$MARKS/mark.$1"
 END
 chmod +x "$T/mark"
 export MARKS="$T" SOFTFAB="$B/softfab" FABRIC="$fabric"
-# one_run FILE ARGUMENTS...: r2_perf on the fabric: what goes over the links after the faults by what went before, in one run, and what each NIC sent after them
+# one_run FILE ARGUMENTS...: $perf on the fabric: what goes over the links after the faults by what went before, in one run, and what each NIC sent after them
 one_run() {
     file=$1
     shift
@@ -86,10 +87,10 @@ one_run() {
         set -- "$@" --fault-cmd "$((half - 50 - (5 - n) * piece))ms:$T/mark $n" --fault-cmd "$((half + settle + n * piece))ms:$T/mark $((6 + n))"
         n=$((n + 1))
     done
-    timeout 180 "$B/r2_perf" "$@" --fabric $fabric --placement out --hosts $hosts -w 1 -T 60s --duration $((half + settle + 5 * piece + 100))ms --json "$T/perf" >"$T/err" 2>&1 ||
-        fail "r2_perf $* failed"
+    timeout 180 "$perf" "$@" --fabric $fabric --placement out --hosts $hosts -w 1 -T 60s --duration $((half + settle + 5 * piece + 100))ms --json "$T/perf" >"$T/err" 2>&1 ||
+        fail "$perf $* failed"
     jq -e '.r2.wrong == 0 and .r2.checked_operations > 0 and ([.r2.faults[] | .fired == "true" and .status == 0] | all)' "$T/perf" >/dev/null ||
-        fail "r2_perf $*: wrong data, or a fault that did not fire"
+        fail "$perf $*: wrong data, or a fault that did not fire"
     for n in 0 1 2 3 4 5 6 7 8 9 10 11; do
         jq -c --argjson t "$(cat "$T/mark.$n.t")" '{t: $t, nic: .nic}' "$T/mark.$n"
     done | jq -s '
@@ -171,6 +172,43 @@ section_room() {
     jq -s . "$T/rows"
 }
 
+# Four hosts, of which h1 loses the second of the two NICs that it uses: a ring, whose pace is h1's; NCCL's tree, where h1's neighbours have connections to it on the
+# NIC that they use for each other, too; and the same over a communicator in which h1 has an end seat and half as much to carry (docs/collectives.md).
+# four_row NAME IDEAL ARGUMENTS...
+four_row() {
+    name=$1 ideal=$2
+    shift 2
+    one=$(median all_reduce -b 4M -e 4M "$@" --fault "${half}ms:h1:n1 down")
+    jq -n --arg name "$name" --argjson ideal "$ideal" --argjson one "$one" '{what: $name, hosts: 4, nics: 2, ideal: $ideal, ratio: $one.after_over_before,
+        of_ideal: ($one.after_over_before / $ideal), by_host: [$one.sent | map(select(.nic < 2)) | group_by(.host)[] | map(.bytes) | {sent: add, over_nic0: (.[0] / add)}]}'
+}
+section_four() {
+    hosts=4 piece=1000 half=$((5 * 1000 + 300)) settle=4000
+    {
+        net "nics 2" "rate 10MB/s"
+        four_row "a ring" 0.5 --buffsize 512K
+        if [ -x "$B/r2_nccl" ]; then
+            # a GPU's job uses the two NICs beside it; small buffers are made sooner
+            export NCCL_ALGO=Tree NCCL_IB_HCA==fab0,fab1 NCCL_BUFFSIZE=1048576 NCCL_LL128_BUFFSIZE=655360
+            perf="$B/r2_nccl"
+            net "nics 4" "rate 3MB/s"
+            four_row "a tree" 0.5
+            settle=25000 # until the other communicator is there
+            printf '#!/bin/sh\nNCCL_DEBUG=INFO NCCL_DEBUG_FILE=%s/nccl LD_PRELOAD=%s/libr2coll.so NCCL_R2_PLACE=on exec %s/r2_nccl "$@"\n' "$T" "$B" "$B" >"$T/placed"
+            chmod +x "$T/placed"
+            perf="$T/placed"
+            four_row "a tree, ranks in another order from then on" 1
+            grep -q 'placement: switching communicator 1' "$T/err" || fail "no switch to another order"
+            perf="$B/r2_perf"
+            unset NCCL_ALGO NCCL_IB_HCA NCCL_BUFFSIZE NCCL_LL128_BUFFSIZE
+        else
+            echo "# no tree: r2_nccl is not built (tests/nccl/README.md)" >&2
+        fi
+    } >"$T/rows"
+    piece=400 hosts=2 settle=250 half=$((5 * 400 + 300))
+    jq -s . "$T/rows"
+}
+
 # One ring over NIC 0, which goes down. @1: name; @2: "RATE..." of the survivors in MB/s; NIC 0 has 10. Everything over the fastest survivor; equal parts (no topology:
 # verbs knows no speed below 2.5 Gb/s, so all look alike); and by the topology.
 unequal_row() {
@@ -227,7 +265,7 @@ section_grey() {
 
 section() {
     case $1 in
-    lost | room | unequal | processes | grey) section_"$1" ;;
+    lost | room | four | unequal | processes | grey) section_"$1" ;;
     small | fill) timeout 120 "$B/bench/bench_inproc" "$1" 2>"$T/err" || fail "bench_inproc $1 failed" ;;
     *)
         echo "bench_balance.sh: no such section: $1" >&2
@@ -241,14 +279,14 @@ if [ -n "$only" ]; then
     exit
 fi
 set --
-for s in lost room unequal processes small grey fill; do
+for s in lost room four unequal processes small grey fill; do
     printf '# %s\n' "$s" >&2
     section $s >"$T/$s.json"
     jq -e . "$T/$s.json" >/dev/null || fail "section $s gave no JSON"
     set -- "$@" --slurpfile $s "$T/$s.json"
 done
 jq -n "$@" --arg cores "$(nproc)" --arg load "$(cut -d' ' -f1 /proc/loadavg)" --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" --argjson runs "$runs" \
-    '{schema: "r2_bench_balance/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), runs: $runs, lost: $lost[0], room: $room[0], unequal: $unequal[0], processes: $processes[0],
+    '{schema: "r2_bench_balance/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), runs: $runs, lost: $lost[0], room: $room[0], four: $four[0], unequal: $unequal[0], processes: $processes[0],
       small: $small[0], grey: $grey[0], fill: $fill[0]}' >"$T/bench.json"
 mv "$T/bench.json" "$B/bench-balance.json"
 jq -r -f tests/bench/balance_svg.jq "$B/bench-balance.json" >"$B/bench-balance.svg"

@@ -72,10 +72,10 @@ events() {
 silent() {
     job NCCL_PROFILER_PLUGIN="$watch" -- all_reduce $F -b 1M -e 1M -n 1 && [ "$(total steps)" -gt 0 ] && [ "$(total sends)" = 0 ] && [ "$(total recvs)" = 0 ]
 }
-# What is sent again is an event of its own, over a NIC that took over: those that had nothing before have some then, and the one that went silent has fewer than the one beside it. Links are what is slow here, however busy the machine is (half a second for an operation): there is always
+# What is sent again is an event of its own, over a NIC that took over: those that had nothing before have some then, and the one that went silent has fewer than the one beside it. Links are what is slow here, however busy the machine is (two seconds for an operation): there is always
 # something on its way.
 fault() {
-    job NCCL_ALGO=Ring NCCL_PROTO=Simple NCCL_R2_PROFILER_EVENTS=1 NCCL_PROFILER_PLUGIN="$watch" -- all_reduce --nics 4 --rate 2MB/s -b 2M -e 2M --duration 6s --placement out --fault '2s:h0:n1 blackhole' &&
+    job NCCL_ALGO=Ring NCCL_PROTO=Simple NCCL_R2_PROFILER_EVENTS=1 NCCL_PROFILER_PLUGIN="$watch" -- all_reduce --nics 4 --rate 2MB/s -b 8M -e 8M --duration 6s --placement out --fault '2s:h0:n1 blackhole' &&
         [ "$(grep -c '^# r2 fault .*(command took' "$T/out")" = 1 ] || return 1
     again=$(sed -n 's/.*summary: .* \([0-9]*\) bytes posted again.*/\1/p' "$T"/log.* | awk '{ n += $1 } END { print n + 0 }')
     more=$(($(total send_bytes) - $(total step_bytes)))

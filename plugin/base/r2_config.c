@@ -506,6 +506,14 @@ static void foreign_text(char *out, size_t room, const char *text)
     }
 }
 
+static const char *env_of(const char *(*get_env)(void *arg, const char *name), void *arg,
+                          const char *name)
+{
+    const char *text = get_env ? get_env(arg, name) : getenv(name);
+
+    return text ? text : "";
+}
+
 /* The first of the variables that launchers set that is a number. */
 static int32_t rank_of(const char *(*get_env)(void *arg, const char *name), void *arg)
 {
@@ -513,11 +521,11 @@ static int32_t rank_of(const char *(*get_env)(void *arg, const char *name), void
                                         "PMIX_RANK"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *text = get_env ? get_env(arg, names[i]) : getenv(names[i]);
+        const char *text = env_of(get_env, arg, names[i]);
         char *end;
         long rank;
 
-        if (text == NULL || text[0] < '0' || text[0] > '9') {
+        if (text[0] < '0' || text[0] > '9') {
             continue;
         }
         errno = 0;
@@ -527,6 +535,22 @@ static int32_t rank_of(const char *(*get_env)(void *arg, const char *name), void
         }
     }
     return -1;
+}
+
+/* torchrun gives all jobs the id "none" unless it is told one. What is left to tell them apart, and
+ * is the same for all ranks, is where they meet. */
+static void torch_id(struct r2_job *job, const char *(*get_env)(void *arg, const char *name),
+                     void *arg)
+{
+    const char *host = env_of(get_env, arg, "MASTER_ADDR"),
+               *port = env_of(get_env, arg, "MASTER_PORT");
+    char text[sizeof(job->id)];
+
+    snprintf(text, sizeof(text), "%s:%s", host, port);
+    foreign_text(job->id, sizeof(job->id), host[0] && port[0] ? text : "");
+    if (job->id[0] == '\0') {
+        job->scheduler[0] = '\0';
+    }
 }
 
 void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name),
@@ -545,16 +569,17 @@ void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const c
     memset(job, 0, sizeof(*job));
     job->rank = rank_of(get_env, arg);
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        const char *id = get_env ? get_env(arg, known[i].id) : getenv(known[i].id);
+        const char *id = env_of(get_env, arg, known[i].id);
 
-        if (id == NULL || id[0] == '\0') {
+        if (id[0] == '\0') {
             continue;
         }
         foreign_text(job->scheduler, sizeof(job->scheduler), known[i].scheduler);
         foreign_text(job->id, sizeof(job->id), id);
         if (known[i].step) {
-            foreign_text(job->step, sizeof(job->step),
-                         get_env ? get_env(arg, known[i].step) : getenv(known[i].step));
+            foreign_text(job->step, sizeof(job->step), env_of(get_env, arg, known[i].step));
+        } else if (strcmp(known[i].scheduler, "torchelastic") == 0 && strcmp(id, "none") == 0) {
+            torch_id(job, get_env, arg);
         }
         return;
     }

@@ -355,6 +355,34 @@ START_TEST(job_of_the_scheduler)
 }
 END_TEST
 
+/* torchrun without --rdzv-id. */
+START_TEST(jobs_without_a_number)
+{
+    static const struct {
+        const char *env[7], *scheduler, *id;
+    } row[] = {
+        {{"TORCHELASTIC_RUN_ID", "77", "MASTER_ADDR", "n1", "MASTER_PORT", "1"},
+         "torchelastic",
+         "77"},
+        {{"TORCHELASTIC_RUN_ID", "none", "MASTER_ADDR", "n1", "MASTER_PORT", "29500"},
+         "torchelastic",
+         "n1:29500"},
+        {{"TORCHELASTIC_RUN_ID", "none", "MASTER_ADDR", "n\n", "MASTER_PORT", "1"},
+         "torchelastic",
+         "n?:1"},
+        {{"TORCHELASTIC_RUN_ID", "none", "MASTER_ADDR", "n1"}, "", ""},
+        {{"TORCHELASTIC_RUN_ID", "none"}, "", ""},
+        {{"SLURM_JOB_ID", "none", "MASTER_ADDR", "n1", "MASTER_PORT", "1"}, "slurm", "none"}};
+    struct r2_job job;
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        r2_config_job(&job, job_env, (void *)row[i].env);
+        ck_assert_str_eq(job.scheduler, row[i].scheduler);
+        ck_assert_str_eq(job.id, row[i].id);
+    }
+}
+END_TEST
+
 START_TEST(rank_of_the_launcher)
 {
     static const struct {
@@ -401,6 +429,7 @@ int main(void)
     tcase_add_test(t, line_rules);
     tcase_add_test(t, digest_covers_policy_only);
     tcase_add_test(t, job_of_the_scheduler);
+    tcase_add_test(t, jobs_without_a_number);
     tcase_add_test(t, rank_of_the_launcher);
     suite_add_tcase(s, t);
     r = srunner_create(s);

@@ -146,7 +146,7 @@ else
     for shape in '4 1' '4 2' ${NCCL_DEEP:+'6 1' '8 1'}; do
         # shellcheck disable=SC2086
         back $shape
-        say "one of ${shape% *} hosts (ranks on each: ${shape#* }) loses a NIC, and has it back: bytes by host, of them over NIC 0: $(cut -d " " -f 2- "$T/seats"); $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
+        say "a host loses a NIC, and has it back, ${shape% *} hosts, ranks on each ${shape#* }: bytes by host, of them over NIC 0: $(cut -d " " -f 2- "$T/seats"); $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?
     done
     another
     say "another host loses one, too: $(sed -n 's/^# r2 checked \([0-9]* operations\).*/\1/p' "$T/out")" $?

@@ -101,10 +101,10 @@ void r2_nic_history_note(struct r2_nic_history *h, const struct r2_nic_note *n)
         e->slow_to |= 1u << (r2_fnv_add(R2_FNV_BASIS, n->peer, strlen(n->peer)) % 32);
         return;
     }
+    job_note(p, n->job, hour);
     if (p->failed_at && apart <= R2_NIC_HISTORY_SAME) {
         return;
     }
-    job_note(p, n->job, hour);
     e->flaps += p->failed_at && apart <= R2_NIC_HISTORY_FLAP;
     e->failures += !p->failed_at || apart > R2_NIC_HISTORY_FLAP;
     /* What lies further back than a flap was said by a clock that has been set back since: those

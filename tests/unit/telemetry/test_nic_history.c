@@ -67,17 +67,6 @@ START_TEST(one_failure_that_many_see_is_one)
 }
 END_TEST
 
-/* Each of them may have a session of its own, where no scheduler numbers the job. */
-START_TEST(one_failure_is_of_one_job)
-{
-    for (uint32_t i = 0; i < 3; i++) {
-        failed(1, now + i % 2, 1 + i);
-    }
-    ck_assert_int_eq(judged(), R2_NIC_WATCH);
-    ck_assert_uint_eq(j.jobs, 1);
-}
-END_TEST
-
 START_TEST(soon_again_is_a_flap_later_a_failure)
 {
     failed(1, now, 7);
@@ -325,7 +314,6 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, one_failure_that_many_see_is_one);
-    tcase_add_test(t, one_failure_is_of_one_job);
     tcase_add_test(t, soon_again_is_a_flap_later_a_failure);
     tcase_add_test(t, nics_are_told_apart);
     tcase_add_test(t, three_jobs_are_a_drain);

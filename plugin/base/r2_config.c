@@ -538,7 +538,7 @@ static int32_t rank_of(const char *(*get_env)(void *arg, const char *name), void
 }
 
 /* torchrun gives all jobs the id "none" unless it is told one. What is left to tell them apart, and
- * is the same for all ranks, is where they meet. */
+ * is the same for all ranks, is where they meet. Of a long name the beginning, for the port. */
 static void torch_id(struct r2_job *job, const char *(*get_env)(void *arg, const char *name),
                      void *arg)
 {
@@ -546,7 +546,7 @@ static void torch_id(struct r2_job *job, const char *(*get_env)(void *arg, const
                *port = env_of(get_env, arg, "MASTER_PORT");
     char text[sizeof(job->id)];
 
-    snprintf(text, sizeof(text), "%s:%s", host, port);
+    snprintf(text, sizeof(text), "%.57s:%.5s", host, port);
     foreign_text(job->id, sizeof(job->id), host[0] && port[0] ? text : "");
     if (job->id[0] == '\0') {
         job->scheduler[0] = '\0';

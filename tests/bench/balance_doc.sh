@@ -9,7 +9,7 @@ table=$1 json=$2 doc=tests/bench/README.md
 <!-- balance -->
 ## Balance
 
-Written by `sh tests/bench/bench_balance.sh build --write-doc`; `make bench-balance` measures the same in some 16 minutes, prints the tables and leaves all figures in
+Written by `sh tests/bench/bench_balance.sh build --write-doc`; `make bench-balance` measures the same in some 18 minutes, prints the tables and leaves all figures in
 `build/bench-balance.json`, the first table as a picture in `build/bench-balance.svg`. `--only SECTION` makes one section again, `--runs N` takes the median of N runs.
 
 END

@@ -1,5 +1,7 @@
 #!/bin/sh
 # libr2coll.so inside the released NCCL (docs/collectives.md, "Switching together"): a host loses a NIC, all ranks go over to a communicator in another order and
+# come back, and every element of every operation is right.
+# Usage: place.sh BUILD   NCCL_DEEP=1: also with six hosts and with eight
 cd "$(dirname "$0")/../.." || exit 1
 B=${1:-build}
 case $B in /*) ;; *) B=$PWD/$B ;; esac

@@ -373,6 +373,9 @@ START_TEST(jobs_without_a_number)
         {{"TORCHELASTIC_RUN_ID", "none", "MASTER_ADDR", "n1"}, "", ""},
         {{"TORCHELASTIC_RUN_ID", "none"}, "", ""},
         {{"SLURM_JOB_ID", "none", "MASTER_ADDR", "n1", "MASTER_PORT", "1"}, "slurm", "none"}};
+    char longest[300];
+    const char *long_name[] = {"TORCHELASTIC_RUN_ID", "none",  "MASTER_ADDR", longest,
+                               "MASTER_PORT",         "29501", NULL};
     struct r2_job job;
 
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
@@ -380,6 +383,11 @@ START_TEST(jobs_without_a_number)
         ck_assert_str_eq(job.scheduler, row[i].scheduler);
         ck_assert_str_eq(job.id, row[i].id);
     }
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    r2_config_job(&job, job_env, (void *)long_name);
+    ck_assert_uint_eq(strlen(job.id), sizeof(job.id) - 1);
+    ck_assert_str_eq(strchr(job.id, ':'), ":29501");
 }
 END_TEST
 

@@ -62,6 +62,10 @@ START_TEST(a_failure_at_the_other_end_is_told_apart)
     ck_assert_uint_eq(v->nic[1].theirs, 0);   /* nothing moved */
     ck_assert_uint_eq(v->who.capacity_up, 1); /* what carries now */
     ck_assert_uint_eq(usable_next(_i), 2);
+    drain(_i, 1);
+    ck_assert_uint_eq(usable_next(_i), 1);
+    drain(_i, 0);
+    ck_assert_uint_eq(usable_next(_i), 2);
     e = event_find(v, R2_EVENT_NEWS);
     ck_assert_ptr_nonnull(e);
     snprintf(mine, sizeof(mine), "host%d:fab0 port or cable, says host%d", !_i, !_i);
@@ -187,6 +191,9 @@ START_TEST(a_drain_at_the_other_end_is_the_peers)
     ck_assert_uint_eq(v->nic[0].moved, 1);
     ck_assert_uint_eq(v->nic[0].theirs, 1);
     ck_assert_str_eq(v->nic[0].trouble, "host1:fab0 drained");
+    ck_assert_uint_eq(usable_next(0), 2);
+    ck_assert_uint_eq(usable_next(1), 1);
+    v = look(0);
     ck_assert_uint_ne(v->nic[0].trouble_at, 0);
     end();
 }

@@ -252,7 +252,7 @@ static void tcp_destroy(struct r2_oob *oob)
     }
     oob_chan_reap(o);
     oob_peer_free_all(o);
-    oob_listen_close(o);
+    oob_listen_forget(o);
     close(o->wakefd);
     close(o->epfd);
     free(o);
@@ -341,7 +341,7 @@ static void create_undo(struct tcp_oob *o)
     if (o == NULL) {
         return;
     }
-    oob_listen_close(o);
+    oob_listen_forget(o);
     if (o->wakefd >= 0) {
         close(o->wakefd);
     }

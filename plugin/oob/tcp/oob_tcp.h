@@ -161,10 +161,24 @@ void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oo
 void oob_tcp_addr_text(const struct r2_oob_name *n, char *out, size_t len);
 
 /* oob_tcp_listen.c. Binds to the address of @i, so that nobody finds us on another network. The
- * port is the kernel's choice. -1 with errno. A child of fork() does not have the socket. Any
- * thread. */
+ * port is the kernel's choice. -1 with errno. From here on a child of fork() has neither the socket
+ * nor those of @o's channels. Any thread. */
 int oob_listen_open(struct tcp_oob *o, const struct oob_if *i);
+/* No more connections; none where it is closed already. The thread of progress. */
 void oob_listen_close(struct tcp_oob *o);
+/* Closes it, and @o may be freed: before that its channels are. */
+void oob_listen_forget(struct tcp_oob *o);
+/* What a child of fork() closes does not change between these two: the list of @o's channels, and
+ * their descriptors. Blocks while a fork() is going on. */
+void oob_fork_hold(void);
+void oob_fork_release(void);
+/*
+ * Ends the socket *@fd, which is in @o's epoll, and makes *@fd -1; between the two above. Other
+ * processes may have it, too: a child between fork() and exec(), or one forked before there was an
+ * endpoint. Then close() alone neither takes it out of the epoll, which goes on to tell of events
+ * of a channel that has been freed, nor tells the peer.
+ */
+void oob_fd_close(const struct tcp_oob *o, int *fd);
 
 /* oob_tcp_door.c: places of those who have not proved the secret yet, and the listener */
 int oob_door_places(void);
@@ -178,10 +192,10 @@ void oob_door_accept(struct tcp_oob *o);
 uint64_t oob_door_scan(struct tcp_oob *o);
 
 /* oob_tcp_chan.c */
-/* Takes @fd over, also on failure. NULL: out of memory. @peer NULL: dialled from outside. */
 /* The only writer of a channel's state behind its creation. What is no legal move is logged, and
  * refused. */
 void oob_chan_move(struct tcp_chan *c, enum chan_state to);
+/* Takes @fd over, also on failure. NULL: out of memory. @peer NULL: dialled from outside. */
 struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *peer,
                                  enum chan_state state);
 /* Closes without a message to anybody; the memory goes at reap(). Anywhere. */

@@ -110,8 +110,10 @@ struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *pee
     c->armed = state == CHAN_CONNECTING;
     c->since = c->last_rx = o->turn.now;
     c->deadline = o->turn.now + o->hello_timeout;
+    oob_fork_hold();
     c->next = o->chans;
     o->chans = c;
+    oob_fork_release();
     if (peer != NULL) {
         peer->chans++;
     } else {
@@ -141,8 +143,9 @@ void oob_chan_close(struct tcp_chan *c)
         c->peer->dial = NULL;
     }
     oob_chan_move(c, CHAN_DEAD);
-    close(c->fd);
-    c->fd = -1;
+    oob_fork_hold();
+    oob_fd_close(c->oob, &c->fd);
+    oob_fork_release();
     buf_free(&c->tx);
     oob_tcp_touch(c->oob);
 }
@@ -463,7 +466,9 @@ void oob_chan_reap(struct tcp_oob *o)
             at = &c->next;
             continue;
         }
+        oob_fork_hold();
         *at = c->next;
+        oob_fork_release();
         if (c->peer != NULL) {
             c->peer->chans--;
         }

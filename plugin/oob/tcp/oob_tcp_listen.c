@@ -1,7 +1,8 @@
 /*
- * The socket that an endpoint listens on. The kernel refuses connections to a process that has
- * ended, which is how others learn of that; a child of fork() must not keep the socket, for it
- * would be connected to in the place of the process that has gone.
+ * The socket that an endpoint listens on, and what a child of fork() does with the sockets. The
+ * kernel refuses connections to a process that has ended, and closes those that it had, which is
+ * how others learn of that: a child that kept the sockets would be connected to in the place of the
+ * process that has gone.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,31 +19,38 @@
     4096 /* a start storm of a large job; net.core.somaxconn has the last word                     \
           */
 
-/* Guards the list, and that the descriptors of those in it are theirs. An endpoint's own thread,
- * which alone opens and closes, reads its descriptor without. */
+/* Guards the list, the lists of channels of those in it, and that their descriptors are theirs. An
+ * endpoint's own thread, which alone changes these, reads them without. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tcp_oob *all; /* those that listen */
+static struct tcp_oob *all; /* those that listen, or did */
 
-static void fork_before(void)
+void oob_fork_hold(void)
 {
     pthread_mutex_lock(&all_lock);
 }
-static void fork_parent(void)
+
+void oob_fork_release(void)
 {
     pthread_mutex_unlock(&all_lock);
 }
+
 static void fork_child(void)
 {
     for (struct tcp_oob *o = all; o; o = o->door.next) {
         close(o->door.fd);
         o->door.fd = -1;
+        for (struct tcp_chan *c = o->chans; c; c = c->next) {
+            close(c->fd);
+            c->fd = -1;
+        }
     }
     all = NULL;
-    pthread_mutex_unlock(&all_lock);
+    oob_fork_release();
 }
+
 static void fork_register(void)
 {
-    pthread_atfork(fork_before, fork_parent, fork_child);
+    pthread_atfork(oob_fork_hold, oob_fork_release, fork_child);
 }
 
 static int listen_bind(struct tcp_oob *o, const struct oob_if *i)
@@ -74,7 +82,7 @@ int oob_listen_open(struct tcp_oob *o, const struct oob_if *i)
     int rc, err;
 
     pthread_once(&once, fork_register);
-    pthread_mutex_lock(&all_lock);
+    oob_fork_hold();
     rc = listen_bind(o, i);
     err = errno;
     if (rc == 0) {
@@ -84,21 +92,38 @@ int oob_listen_open(struct tcp_oob *o, const struct oob_if *i)
         close(o->door.fd);
         o->door.fd = -1;
     }
-    pthread_mutex_unlock(&all_lock);
+    oob_fork_release();
     errno = err;
     return rc;
 }
 
+void oob_fd_close(const struct tcp_oob *o, int *fd)
+{
+    epoll_ctl(o->epfd, EPOLL_CTL_DEL, *fd, NULL);
+    shutdown(*fd, SHUT_RDWR);
+    close(*fd);
+    *fd = -1;
+}
+
 void oob_listen_close(struct tcp_oob *o)
 {
-    pthread_mutex_lock(&all_lock);
+    if (o->door.fd < 0) {
+        return;
+    }
+    oob_fork_hold();
+    oob_fd_close(o, &o->door.fd);
+    oob_fork_release();
+}
+
+void oob_listen_forget(struct tcp_oob *o)
+{
+    oob_listen_close(o);
+    oob_fork_hold();
     for (struct tcp_oob **at = &all; *at; at = &(*at)->door.next) {
         if (*at == o) {
             *at = o->door.next;
-            close(o->door.fd);
-            o->door.fd = -1;
             break;
         }
     }
-    pthread_mutex_unlock(&all_lock);
+    oob_fork_release();
 }

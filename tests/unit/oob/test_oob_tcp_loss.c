@@ -2,6 +2,7 @@
 #include "tests/unit/oob_rig.h"
 
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -272,34 +273,39 @@ START_TEST(half_open)
 }
 END_TEST
 
-/* A process with a forked child (a DataLoader) is killed: its port must refuse, or nobody ever
- * learns that it has gone. In real time. */
+/* A process with a forked child (a DataLoader) is killed: its channels must close, whatever the
+ * time, and its port refuse, or nobody ever learns that it has gone. In real time. */
 START_TEST(killed_with_a_child)
 {
     struct ep *a;
     struct r2_oob_name name;
     int pipefd[2], waits = 0;
     pid_t parent, child = 0;
+    uint64_t at;
 
     ck_assert_int_eq(pipe(pipefd), 0);
     parent = fork();
     if (parent == 0) { /* the process with the plugin */
         struct ep *b = ep_new();
-        pid_t c = fork();
+        pid_t c;
 
+        (void)!write(pipefd[1], &b->name, sizeof(b->name));
+        while (!b->up) {
+            b->oob->ops->progress(b->oob, real_ns());
+            usleep(1000);
+        }
+        c = fork();
         if (c == 0) { /* its DataLoader */
             for (;;) {
                 pause();
             }
         }
         (void)!write(pipefd[1], &c, sizeof(c));
-        (void)!write(pipefd[1], &b->name, sizeof(b->name));
         for (;;) {
             b->oob->ops->progress(b->oob, real_ns());
             usleep(1000);
         }
     }
-    ck_assert_int_eq(read(pipefd[0], &child, sizeof(child)), sizeof(child));
     ck_assert_int_eq(read(pipefd[0], &name, sizeof(name)), sizeof(name));
     a = ep_new();
     dial(a, &name);
@@ -308,14 +314,62 @@ START_TEST(killed_with_a_child)
         usleep(1000);
     }
     ck_assert_int_eq(a->up, 1);
+    ck_assert_int_eq(read(pipefd[0], &child, sizeof(child)), sizeof(child));
     kill(parent, SIGKILL);
     waitpid(parent, NULL, 0);
+    at = real_ns();
+    for (waits = 0; !a->down && waits < 20000; waits++) {
+        a->oob->ops->progress(a->oob, at); /* no silence is too long */
+        usleep(1000);
+    }
+    ck_assert_msg(a->down, "20 s after the kill the channel stands");
     for (waits = 0; !a->refused && waits < 20000; waits++) {
         a->oob->ops->progress(a->oob, real_ns());
         usleep(1000);
     }
     kill(child, SIGKILL);
     ck_assert_msg(a->refused, "20 s after the kill nobody refuses: down %d", a->down);
+}
+END_TEST
+
+/* A child between fork() and exec(), of posix_spawn() for example, has all descriptors: no handler
+ * of pthread_atfork() runs in it. */
+static pid_t child_with_all(void)
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+
+    while (pid == 0) {
+        syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+    }
+    return pid;
+}
+
+/* A socket that a child has, too, is closed: the other end sees that, and no event of it comes
+ * afterwards, when there is no channel any more. */
+START_TEST(closed_while_a_child_has_it)
+{
+    struct ep *b = ep_new();
+    int fd = connect_to(b->name.port);
+    struct pollfd left = {.fd = b->oob->ops->fd(b->oob), .events = POLLIN};
+    pid_t child;
+    char byte;
+
+    settle();
+    ck_assert_int_eq(live_channels(b), 1);
+    child = child_with_all();
+    ck_assert_int_gt(child, 0);
+    write_all(fd, (const uint8_t *)"GET / HTTP/1.0\r\n\r\n", 18);
+    settle();
+    ck_assert_uint_eq(counters(b).strangers, 1);
+    ck_assert_int_eq(live_channels(b), 0);
+    errno = 0;
+    ck_assert_int_le((int)recv(fd, &byte, 1, MSG_DONTWAIT), 0);
+    ck_assert_int_ne(errno, EAGAIN);
+    close(fd);
+    settle();
+    ck_assert_int_eq(poll(&left, 1, 0), 0);
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
 }
 END_TEST
 
@@ -347,11 +401,8 @@ END_TEST
 int main(void)
 {
     static const TTest **const cases[] = {
-        &channels_lost_together_are_counted,
-        &killed_with_a_child,
-        &simultaneous_dial_is_decided_by_uuid,
-        &cut_and_redialled,
-        &half_open,
+        &channels_lost_together_are_counted,   &killed_with_a_child, &closed_while_a_child_has_it,
+        &simultaneous_dial_is_decided_by_uuid, &cut_and_redialled,   &half_open,
     };
     static const struct rig_loop loops[] = {
         {&simultaneous_dial, 40},

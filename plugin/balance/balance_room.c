@@ -21,9 +21,9 @@ static bool is_taken(uint32_t first, uint32_t now, bool was)
     return first > now && now != 0 && is_part(first - now, first, was ? 16 : 8);
 }
 
-bool balance_room_is_bound(uint64_t all, uint64_t bound)
+bool balance_room_is_bound(uint64_t all, uint64_t bound, bool is_used)
 {
-    return bound > 0 && is_part(bound, all, 64);
+    return bound > 0 && is_part(bound, all, is_used ? 16 : 64);
 }
 
 bool balance_room_wants(const struct balance_room_facts *f)

@@ -15,7 +15,7 @@
 
 /* A connection that sends and whose home NIC pair is usable. In bytes per second lately. */
 struct balance_room_facts {
-    bool some_stand_in;   /* connections of this process, on whatever NIC */
+    bool some_stand_in;   /* connections of this host that send, on whatever NIC */
     uint64_t home, bound; /* what its home NIC here sends in all, and of those that stand in */
     uint64_t elsewhere;   /* what the one sends that sends least, of the NICs of its other usable
                              NIC pairs */
@@ -32,8 +32,9 @@ struct balance_room_facts {
  */
 bool balance_room_wants(const struct balance_room_facts *f);
 
-/* Whether a 64th or more of what a NIC sends stands in: nobody makes room there. */
-bool balance_room_is_bound(uint64_t all, uint64_t bound);
+/* Whether a 64th or more of what a NIC sends stands in: nobody begins to make room there; who does
+ * goes on until it is a 16th (@is_used). */
+bool balance_room_is_bound(uint64_t all, uint64_t bound, bool is_used);
 
 /* --- R --- */
 
@@ -41,7 +42,7 @@ bool balance_room_is_bound(uint64_t all, uint64_t bound);
 struct balance_in {
     uint32_t mbps; /* of its port; 0: not known, and the NIC is left out */
     uint64_t all;
-    uint64_t bound; /* ... from senders of which some connection stands in: what of that can move
+    uint64_t bound; /* ... from hosts of which some connection stands in: what of that can move
                        has moved */
     uint64_t fixed; /* ... bound, or of connections at home on a NIC that is not crowded */
 };

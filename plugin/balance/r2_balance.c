@@ -19,6 +19,8 @@
     9 /* and so many times what the last one took: whatever rings, failures and traffic come first \
        */
 
+#define HEARS 4 /* looks */
+
 int r2_balance_open(struct r2_inst *inst, const struct topo *t)
 {
     int relay = inst->cfg.relay != R2_VIA_NONE;
@@ -136,7 +138,6 @@ void r2_balance_begin(struct r2_comm *c)
     struct balance_conn conn;
     struct balance_facts f;
 
-    c->flow->host = r2_fnv_add(R2_FNV_BASIS, c->far.host, strlen(c->far.host));
     facts_begin(c->inst->balance, &f);
     conn_make(c, (1u << c->conn.npaths) - 1, &conn, first);
     balance_plan_own(&f, &conn, weight);
@@ -167,7 +168,7 @@ void r2_balance_comm_gone(struct r2_comm *c)
     r2_flow_gone(c);
     r2_room_comm(c, false);
     if (r2_comm_first(c->inst) == NULL) {
-        c->inst->balance->making.nics = 0;
+        r2_room_gone(c->inst);
         tables_free(c->inst->balance); /* a process may live long after its last connection */
     }
 }
@@ -407,6 +408,16 @@ static void divide(struct r2_inst *inst)
     }
 }
 
+/* Who begins to stand in rings; a bell that was not heard, or of before we came, is made up for
+ * with each HEARS-th look. */
+static bool hears(struct r2_inst *inst, int tick)
+{
+    return inst->share.registry && inst->cfg.balance && inst->nics.count > 1 &&
+           (inst->share.rung || (tick && (inst->balance->spread || r2_room_is_due(inst) ||
+                                          inst->share.looks % HEARS == 0 ||
+                                          r2_host_registry_fd(inst->share.registry) < 0)));
+}
+
 uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int tick)
 {
     struct r2_balance *b = inst->balance;
@@ -415,14 +426,16 @@ uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int tick)
     if (tick) {
         b->due |= r2_flow_tick(inst, b->poll_at ? r2_elapsed(now, b->poll_at) : 0) || b->failed;
         b->poll_at = now;
+    }
+    if (hears(inst, tick)) {
+        b->due |= r2_flows_hear(inst);
+    }
+    if (tick) {
         r2_room_look(inst);
     }
     if (inst->share.registry && (tick || b->rows_due)) {
         b->rows_due = 0;
         r2_flows_publish(inst);
-    }
-    if (b->spread && (tick || inst->share.rung)) {
-        b->due |= r2_flows_hear(inst);
     }
     if (!b->due) {
         return UINT64_MAX;

@@ -33,7 +33,8 @@ struct r2_flow {
     bool is_open;      /* ... it was set up, neither closed nor failed */
     bool is_displaced; /* ... and none of the usable paths is of its home NIC pair */
     bool is_fresh;     /* it has moved something since the look before */
-    uint8_t stands;    /* looks in a row in which it was displaced and fresh, r2_balance_room.c */
+    uint8_t leaves; /* S: looks in a row in which it had no reason to make the room that it makes */
+    uint8_t stands; /* whether it stands in, stands_follow() */
     struct {
         bool ever;      /* it was told of something else than the rates of our NICs */
         uint8_t repeat; /* times that it is to be told again */

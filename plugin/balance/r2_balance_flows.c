@@ -11,9 +11,16 @@
 
 /* --- ours --- */
 
+static struct r2_balance_home *home_of(const struct r2_comm *c)
+{
+    struct r2_balance *b = c->inst->balance;
+
+    return c->flow->stands >= R2_FLOW_STANDS ? &b->stood[c->dev] : &b->home[c->dev];
+}
+
 static void home_add(struct r2_comm *c, int sign)
 {
-    struct r2_balance_home *h = &c->inst->balance->home[c->dev];
+    struct r2_balance_home *h = home_of(c);
 
     h->conns += (uint32_t)sign;
     for (uint32_t m = c->flow->over; m; m &= m - 1) {
@@ -43,6 +50,17 @@ void r2_flow_plan(struct r2_comm *c, uint32_t plan)
         home_add(c, 1);
     }
     b->due = b->rows_due = 1;
+}
+
+void r2_flow_stands(struct r2_comm *c, uint8_t stands)
+{
+    if (c->flow->plan) {
+        home_add(c, -1);
+    }
+    c->flow->stands = stands;
+    if (c->flow->plan) {
+        home_add(c, 1);
+    }
 }
 
 static void busy_leave(struct r2_comm *c)
@@ -88,7 +106,7 @@ static bool demand_follow(struct r2_comm *c, uint64_t ns)
     c->flow->demand =
         before / 2 + (bytes < UINT32_MAX * 1024ull ? bytes * 1000000 / (ns / 1000 + 1) : 0) / 2;
     if (c->flow->plan) {
-        c->inst->balance->home[c->dev].demand += c->flow->demand - before;
+        home_of(c)->demand += c->flow->demand - before;
     }
     if (bytes == 0 && c->flow->demand == 0) {
         busy_leave(c);
@@ -142,10 +160,12 @@ void r2_flows_publish(struct r2_inst *inst)
 
 /* --- those of others --- */
 
-/* Rows of slot @slot as NICs of ours, bit by bit; a row that is none of ours is 0. */
-static void rows_match(const struct r2_inst *inst, int slot, uint32_t ours[R2_HOST_REGISTRY_NICS])
+/* Rows of slot @slot as NICs of ours, bit by bit; a row that is none of ours is 0. All of them. */
+static uint32_t rows_match(const struct r2_inst *inst, int slot,
+                           uint32_t ours[R2_HOST_REGISTRY_NICS])
 {
     struct r2_host_registry_nic row;
+    uint32_t all = 0;
 
     for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
         ours[r] = 0;
@@ -157,11 +177,29 @@ static void rows_match(const struct r2_inst *inst, int slot, uint32_t ours[R2_HO
                 ours[r] = 1u << i;
             }
         }
+        all |= ours[r];
     }
+    return all;
+}
+
+static uint32_t rows_of(const uint32_t ours[R2_HOST_REGISTRY_NICS], uint32_t rows)
+{
+    uint32_t nics = 0;
+
+    for (uint32_t m = rows; m; m &= m - 1) {
+        nics |= ours[__builtin_ctz(m)];
+    }
+    return nics;
+}
+
+/* Nobody sends that much: sums over all slots fit. */
+static uint64_t bounded(uint64_t bytes)
+{
+    return bytes < UINT64_MAX / 65536 ? bytes : 0;
 }
 
 /* Flows over the same NICs are one. */
-static void other_add(struct r2_balance *b, uint32_t nics, const struct r2_host_registry_flow *f)
+static void other_add(struct r2_balance *b, uint32_t nics, uint32_t conns, uint64_t demand)
 {
     uint32_t i;
 
@@ -173,35 +211,87 @@ static void other_add(struct r2_balance *b, uint32_t nics, const struct r2_host_
     if (i == b->others) {
         b->other[b->others++] = (struct balance_other){.nics = nics};
     }
-    b->other[i].conns += f->conns < 65536 ? f->conns : 65536;
-    b->other[i].demand += f->demand < UINT64_MAX / 65536 ? f->demand : 0;
+    b->other[i].conns += conns < 65536 ? conns : 65536;
+    b->other[i].demand += bounded(demand);
+}
+
+static void flows_hear(struct r2_inst *inst, int slot, const uint32_t ours[R2_HOST_REGISTRY_NICS],
+                       bool says_out)
+{
+    struct r2_balance *b = inst->balance;
+    struct r2_host_registry_flow f;
+
+    for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
+        if (r2_host_registry_slot_flow(inst->share.registry, slot, r, &f)) {
+            uint32_t nics = rows_of(ours, f.rows);
+
+            other_add(b, nics, f.conns, f.demand);
+            for (uint32_t m = says_out ? 0 : nics; m; m &= m - 1) {
+                b->theirs.out[__builtin_ctz(m)] +=
+                    bounded(f.demand) / (uint32_t)__builtin_popcount(nics);
+            }
+        }
+    }
+}
+
+static void room_hear(struct r2_balance *b, const uint32_t ours[R2_HOST_REGISTRY_NICS],
+                      const struct r2_host_registry_room *room)
+{
+    struct r2_balance_theirs *t = &b->theirs;
+
+    for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
+        const struct r2_host_registry_room_nic *n = &room->nic[r];
+        int nic = __builtin_ctz(ours[r] | 1u << 31);
+
+        if (n->demand) {
+            other_add(b, rows_of(ours, n->rows), 1, n->demand);
+        }
+        if (ours[r] == 0) {
+            continue;
+        }
+        t->out[nic] += bounded(n->out);
+        t->out_bound[nic] += bounded(n->out_bound);
+        t->in[nic] += bounded(n->in);
+        t->in_bound[nic] += bounded(n->in_bound);
+        t->in_fixed[nic] += bounded(n->in_fixed);
+    }
+    t->move += bounded(room->move);
+    t->nics |= rows_of(ours, room->move_rows);
+    t->hosts |= room->hosts;
+    t->stands[0] |= room->stands[0];
+    t->stands[1] |= room->stands[1];
+}
+
+/* What slot @slot says of who stands in, if it is said now. */
+static bool says_room(const struct r2_inst *inst, int slot, uint64_t now,
+                      struct r2_host_registry_room *room)
+{
+    return r2_host_registry_slot_room(inst->share.registry, slot, room) && now < room->until;
 }
 
 bool r2_flows_hear(struct r2_inst *inst)
 {
     struct r2_balance *b = inst->balance;
     struct balance_other before[BALANCE_PLAN_OTHERS];
+    struct r2_host_registry_room room;
     uint32_t n = b->others;
+    uint64_t now = r2_now(inst);
+    bool is_due = b->spread != 0 || r2_room_is_due(inst);
 
     memcpy(before, b->other, n * sizeof(before[0]));
     b->others = 0;
+    memset(&b->theirs, 0, sizeof(b->theirs));
     for (int s = 0; inst->share.registry && s < R2_HOST_REGISTRY_SLOTS; s++) {
         uint32_t ours[R2_HOST_REGISTRY_NICS];
-        struct r2_host_registry_flow f;
+        bool says = says_room(inst, s, now, &room);
 
-        if (!r2_host_registry_slot_alive(inst->share.registry, s)) {
+        if ((!says && !is_due) || !r2_host_registry_slot_alive(inst->share.registry, s) ||
+            rows_match(inst, s, ours) == 0) {
             continue;
         }
-        rows_match(inst, s, ours);
-        for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
-            uint32_t nics = 0;
-
-            if (r2_host_registry_slot_flow(inst->share.registry, s, r, &f)) {
-                for (uint32_t m = f.rows; m; m &= m - 1) {
-                    nics |= ours[__builtin_ctz(m)];
-                }
-                other_add(b, nics, &f);
-            }
+        flows_hear(inst, s, ours, says);
+        if (says) {
+            room_hear(b, ours, &room);
         }
     }
     return b->others != n || memcmp(before, b->other, n * sizeof(before[0])) != 0;

@@ -32,16 +32,27 @@ struct r2_balance_home {
     uint64_t demand;            /* ... bytes per second lately */
 };
 
+/* What the other processes of this host say of those that stand in, by our NICs;
+ * struct r2_host_registry_room. */
+struct r2_balance_theirs {
+    uint64_t out[IB_MAX_NICS], out_bound[IB_MAX_NICS]; /* out: of those that say nothing, too */
+    uint64_t in[IB_MAX_NICS], in_bound[IB_MAX_NICS], in_fixed[IB_MAX_NICS];
+    uint64_t move, hosts;
+    uint32_t nics; /* move_rows */
+    bool stands[2];
+};
+
 /* Who makes room; r2_balance_room.c. */
 struct r2_balance_room {
     uint32_t displaced[2]; /* connections that cannot use their home NIC: that receive, that send */
     uint32_t nics;         /* S: bit per NIC, some connection at home there makes room */
-    bool stands[2];        /* some connection that receives, that sends, stands in */
-    bool told;             /* S: some other end announces less of a NIC than at set-up */
-    bool looks;            /* R: what comes in is counted */
-    uint32_t series;       /* ... anew each time that begins */
-    uint32_t announced;    /* R: connections that are told of less than a NIC has, or again */
-    uint32_t crowded;      /* R: bit per NIC, balance_room_crowded() */
+    struct r2_host_registry_room mine; /* what the others are told */
+    bool is_said, said[2];             /* ... and have been; of it, stands */
+    bool told;          /* S: some other end announces less of a NIC than at set-up */
+    bool looks;         /* R: what comes in is counted */
+    uint32_t series;    /* ... anew each time that begins */
+    uint32_t announced; /* R: connections that are told of less than a NIC has, or again */
+    uint32_t crowded;   /* R: bit per NIC, balance_room_crowded() */
 };
 
 /* Service thread; r2_balance_begin() and r2_balance_preference() read ways. */
@@ -53,8 +64,9 @@ struct r2_balance {
     uint64_t done_at, poll_at;
     uint64_t pause; /* ns from the end of the last division to the next */
     struct r2_host_registry_flow published[IB_MAX_NICS];
-    struct r2_balance_home home[IB_MAX_NICS];
+    struct r2_balance_home home[IB_MAX_NICS], stood[IB_MAX_NICS]; /* stood: those that stand in */
     struct r2_balance_room making;
+    struct r2_balance_theirs theirs;
     uint32_t spread;      /* plans of more than one NIC pair */
     struct r2_comm *busy; /* by flow->busy_next */
     uint32_t others;
@@ -79,11 +91,14 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
 /* The plan of @c has the paths @plan now, 0: it has none. gone: it is being freed. */
 void r2_flow_plan(struct r2_comm *c, uint32_t plan);
 void r2_flow_gone(struct r2_comm *c);
+/* flow->stands of @c is that from now on; from R2_FLOW_STANDS on it stands in. */
+#define R2_FLOW_STANDS 3
+void r2_flow_stands(struct r2_comm *c, uint8_t stands);
 /* A look at the ports, @ns behind the last one; 0: it is the first. true: what some connection
  * moves is another rate now. */
 bool r2_flow_tick(struct r2_inst *inst, uint64_t ns);
-/* What has changed of ours, into the host registry; what others say there. true: that has changed.
- */
+/* What has changed of ours, into the host registry; what others say there. true: what they send has
+ * changed. */
 void r2_flows_publish(struct r2_inst *inst);
 bool r2_flows_hear(struct r2_inst *inst);
 
@@ -95,6 +110,10 @@ void r2_balance_make_room(struct r2_comm *c, uint32_t room);
  * with each look at the ports, behind r2_flow_tick(). */
 void r2_room_comm(struct r2_comm *c, bool is_open);
 void r2_room_look(struct r2_inst *inst);
+/* The last connection is gone. */
+void r2_room_gone(struct r2_inst *inst);
+/* Whether what other processes say of those that stand in matters now. */
+bool r2_room_is_due(struct r2_inst *inst);
 /* R: Mb/s of our NIC of path @p that are announced; 0 not known. */
 uint32_t r2_room_left(const struct r2_comm *c, int p);
 /* S: whether less of the NIC of path @p there is announced than was. */

@@ -13,7 +13,8 @@
 
 #define REPEATS 3 /* of what is announced: a channel that is lost takes what was queued with it */
 #define RESTS   8 /* looks between two announcements to a connection, but for the last one */
-#define STANDS  3 /* looks in a row: who puts its work elsewhere by itself does not stand in */
+#define STALE   5000000000ull /* ns: what a process says holds for so long, and four looks */
+#define IDLES   8 /* looks in a row: of one that stands in; without a reason to make room */
 
 static uint8_t home_of(const struct r2_comm *c)
 {
@@ -34,24 +35,34 @@ static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
 
 static bool stands_in(const struct r2_comm *c)
 {
-    return c->flow->stands == STANDS;
+    return c->flow->stands >= R2_FLOW_STANDS;
 }
 
-/* @moves: some connection of that direction is fresh. Where none is, a displaced one may rest as
- * the job does. */
+/*
+ * It stands in when it is displaced and moved something in R2_FLOW_STANDS looks in a row: who puts
+ * its work elsewhere by itself does not. From then on until it is displaced no more, or others of
+ * its direction moved something in IDLES looks in a row and it did not: on a slow link a message
+ * may take as long as some looks. @moves: some connection of that direction is fresh. Where none
+ * is, it may rest as the job does.
+ */
 static void stands_follow(struct r2_comm *c, bool moves)
 {
-    if (c->flow->is_displaced && c->flow->is_fresh) {
-        c->flow->stands += c->flow->stands < STANDS;
-    } else if (moves || !c->flow->is_displaced) {
-        c->flow->stands = 0;
+    uint8_t stands = c->flow->stands;
+
+    if (!c->flow->is_displaced) {
+        stands = 0;
+    } else if (c->flow->is_fresh) {
+        stands = stands + 1 < R2_FLOW_STANDS ? stands + 1 : R2_FLOW_STANDS + IDLES - 1;
+    } else if (moves) {
+        stands = stands > R2_FLOW_STANDS ? stands - 1 : 0;
     }
+    r2_flow_stands(c, stands);
 }
 
 /* Those that send, or that receive. */
 static void all_stand_follow(struct r2_inst *inst, int is_send)
 {
-    bool moves = false, *some = &inst->balance->making.stands[is_send];
+    bool moves = false, *some = &inst->balance->making.mine.stands[is_send];
 
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         moves |= c->is_send == is_send && c->flow->is_fresh;
@@ -97,14 +108,21 @@ static void out_add(const struct r2_comm *c, struct out *out)
     }
 }
 
-static void others_add(const struct r2_balance *b, struct out *out)
+/* Of this process for the others, and with theirs. */
+static void out_tell(struct r2_balance *b, struct out *out)
 {
-    for (uint32_t i = 0; i < b->others; i++) {
-        uint32_t nics = b->other[i].nics & (b->ways.nics < 32 ? (1u << b->ways.nics) - 1 : ~0u);
+    for (uint32_t n = 0; n < b->ways.nics; n++) {
+        struct r2_host_registry_room_nic *mine = &b->making.mine.nic[n];
 
-        for (uint32_t m = nics; m; m &= m - 1) {
-            out->all[__builtin_ctz(m)] += b->other[i].demand / (uint32_t)__builtin_popcount(nics);
+        mine->rows = 0;
+        for (uint32_t k = 0; k < b->ways.nics; k++) {
+            mine->rows |= b->stood[n].over[k] ? 1u << k : 0;
         }
+        mine->demand = b->stood[n].demand;
+        mine->out = out->all[n];
+        mine->out_bound = out->bound[n];
+        out->all[n] += b->theirs.out[n];
+        out->bound[n] += b->theirs.out_bound[n];
     }
 }
 
@@ -117,18 +135,23 @@ static uint32_t room_of(const struct r2_comm *c, const struct out *out)
     for (uint32_t m = c->flow->usable & ~ib_conn_pair(&c->conn, 0); m; m &= m - 1) {
         int p = __builtin_ctz(m), nic = c->conn.path[p].nic;
 
-        if (!r2_room_is_told(c, p) && !balance_room_is_bound(out->all[nic], out->bound[nic])) {
+        if (!r2_room_is_told(c, p) &&
+            !balance_room_is_bound(out->all[nic], out->bound[nic], c->flow->room >> p & 1)) {
             room |= 1u << p;
         }
     }
     return room;
 }
 
-/* The same, 0 where it stays at home. */
-static uint32_t room_wanted(const struct r2_comm *c, const struct out *out)
+static bool some_stand_in(const struct r2_balance *b)
 {
-    uint32_t room = room_of(c, out);
-    struct balance_room_facts f = {.some_stand_in = c->inst->balance->making.stands[1],
+    return b->making.mine.stands[1] || b->theirs.stands[1];
+}
+
+/* Whether there is a reason to use @room. */
+static bool is_wanted(const struct r2_comm *c, const struct out *out, uint32_t room)
+{
+    struct balance_room_facts f = {.some_stand_in = some_stand_in(c->inst->balance),
                                    .home = out->all[home_of(c)],
                                    .bound = out->bound[home_of(c)],
                                    .elsewhere = UINT64_MAX,
@@ -141,7 +164,23 @@ static uint32_t room_wanted(const struct r2_comm *c, const struct out *out)
 
         f.elsewhere = all < f.elsewhere ? all : f.elsewhere;
     }
-    return !c->flow->is_displaced && balance_room_wants(&f) ? room : 0;
+    return balance_room_wants(&f);
+}
+
+/* The same, 0 where it stays at home. While some stand in, it goes on until there was no reason in
+ * IDLES looks in a row: operations come in bursts, and what each connection has moved lately goes
+ * up and down with them. */
+static uint32_t room_next(struct r2_comm *c, const struct out *out)
+{
+    uint32_t room = c->flow->plan && !c->flow->is_displaced ? room_of(c, out) : 0;
+    bool wanted = room != 0 && is_wanted(c, out, room);
+
+    if (wanted || room == 0 || c->flow->room == 0 || !some_stand_in(c->inst->balance)) {
+        c->flow->leaves = 0;
+        return wanted ? room : 0;
+    }
+    c->flow->leaves = (uint8_t)((c->flow->leaves + 1) % IDLES);
+    return c->flow->leaves != 0 ? room : 0;
 }
 
 static void log_changes(struct r2_inst *inst, uint32_t makes)
@@ -157,18 +196,28 @@ static void log_changes(struct r2_inst *inst, uint32_t makes)
     room->nics = makes;
 }
 
-static void sending(struct r2_inst *inst)
+static void make_room(struct r2_inst *inst, const struct out *out)
 {
-    struct r2_balance *b = inst->balance;
-    struct out out;
     uint32_t makes = 0;
     bool told = false;
 
-    if (b->making.displaced[1] == 0 && b->making.nics == 0 && !b->making.told &&
-        !b->making.stands[1]) {
-        return;
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        if (c->is_send && c->flow->is_open) {
+            uint32_t room = room_next(c, out);
+
+            r2_balance_make_room(c, room);
+            makes |= (uint32_t)(room != 0) << home_of(c);
+            told |= r2_room_is_told(c, 0);
+        }
     }
-    b->due |= r2_flows_hear(inst);
+    inst->balance->making.told = told;
+    log_changes(inst, makes);
+}
+
+static void sending(struct r2_inst *inst)
+{
+    struct out out;
+
     all_stand_follow(inst, 1);
     memset(&out, 0, sizeof(out));
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
@@ -176,18 +225,10 @@ static void sending(struct r2_inst *inst)
             out_add(c, &out);
         }
     }
-    others_add(b, &out);
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        if (c->is_send && c->flow->is_open) {
-            uint32_t room = c->flow->plan ? room_wanted(c, &out) : 0;
-
-            r2_balance_make_room(c, room);
-            makes |= (uint32_t)(room != 0) << home_of(c);
-            told |= r2_room_is_told(c, 0);
-        }
+    out_tell(inst->balance, &out);
+    if (!inst->cfg.spread) { /* then all use all NICs as it is */
+        make_room(inst, &out);
     }
-    b->making.told = told;
-    log_changes(inst, makes);
 }
 
 /* --- R: what comes in --- */
@@ -211,16 +252,16 @@ static void came_follow(struct r2_comm *c, uint32_t series)
     c->flow->came.series = series;
 }
 
-/* A sender of which some connection stands in divides what it sends by what it has left: it is told
- * of nothing that it brings about. */
-static bool is_bound(const struct r2_peer *peer)
+/* A host from which some connection stands in, to whatever process of ours, divides what it sends
+ * by what it has left: it is told of nothing that it brings about. */
+static uint64_t host_bit(const struct r2_comm *c)
 {
-    for (const struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
-        if (!c->is_send && stands_in(c)) {
-            return true;
-        }
-    }
-    return false;
+    return 1ull << c->flow->host % 64;
+}
+
+static bool is_bound(const struct r2_balance *b, const struct r2_comm *c)
+{
+    return ((b->making.mine.hosts | b->theirs.hosts) & host_bit(c)) != 0;
 }
 
 struct incoming {
@@ -230,30 +271,54 @@ struct incoming {
     uint32_t nics;  /* ... of those that can move */
 };
 
+static void hosts_find(struct r2_inst *inst)
+{
+    uint64_t *hosts = &inst->balance->making.mine.hosts;
+
+    *hosts = 0;
+    for (const struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        *hosts |= !c->is_send && stands_in(c) ? host_bit(c) : 0;
+    }
+}
+
 static void in_count(struct r2_inst *inst, struct incoming *i)
 {
+    struct r2_balance *b = inst->balance;
+
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (!c->is_send) {
-            came_follow(c, inst->balance->making.series);
+            came_follow(c, b->making.series);
         }
     }
     all_stand_follow(inst, 0);
-    for (struct r2_peer *peer = inst->index.peers; peer; peer = peer->next) {
-        bool bound = is_bound(peer);
+    hosts_find(inst);
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        bool bound = is_bound(b, c);
 
-        for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
-            if (c->is_send) {
-                continue;
-            }
-            i->reach |= bound ? 0 : nics_of(c, c->flow->usable);
-            for (int p = 0; p < c->conn.npaths; p++) {
-                struct balance_in *in = &i->in[c->conn.path[p].nic];
-
-                in->all += c->flow->came.sum[p];
-                in->bound += bound ? c->flow->came.sum[p] : 0;
-                i->all += c->flow->came.sum[p];
-            }
+        if (c->is_send) {
+            continue;
         }
+        i->reach |= bound ? 0 : nics_of(c, c->flow->usable);
+        for (int p = 0; p < c->conn.npaths; p++) {
+            struct balance_in *in = &i->in[c->conn.path[p].nic];
+
+            in->all += c->flow->came.sum[p];
+            in->bound += bound ? c->flow->came.sum[p] : 0;
+        }
+    }
+}
+
+/* Of this process for the others, and with theirs. */
+static void in_tell(struct r2_balance *b, struct incoming *i)
+{
+    for (uint32_t n = 0; n < b->ways.nics; n++) {
+        struct r2_host_registry_room_nic *mine = &b->making.mine.nic[n];
+
+        mine->in = i->in[n].all;
+        mine->in_bound = i->in[n].bound;
+        i->in[n].all += b->theirs.in[n];
+        i->in[n].bound += b->theirs.in_bound[n];
+        i->all += i->in[n].all;
     }
 }
 
@@ -263,15 +328,14 @@ static bool can_move(const struct r2_comm *c, uint32_t crowded)
 }
 
 /* Of all that comes from @peer, what can move; the rest into @fixed, by NIC. */
-static uint64_t peer_count(const struct r2_peer *peer, uint32_t crowded,
+static uint64_t peer_count(const struct r2_balance *b, const struct r2_peer *peer,
                            uint64_t fixed[IB_MAX_NICS])
 {
-    bool bound = is_bound(peer);
     uint64_t move = 0;
 
     for (const struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
         for (int p = 0; !c->is_send && p < c->conn.npaths; p++) {
-            if (!bound && can_move(c, crowded)) {
+            if (!is_bound(b, c) && can_move(c, b->making.crowded)) {
                 move += c->flow->came.sum[p];
             } else {
                 fixed[c->conn.path[p].nic] += c->flow->came.sum[p];
@@ -281,20 +345,27 @@ static uint64_t peer_count(const struct r2_peer *peer, uint32_t crowded,
     return move;
 }
 
-static void move_count(struct r2_inst *inst, uint32_t crowded, struct incoming *i)
+static void move_count(struct r2_inst *inst, struct incoming *i)
 {
+    struct r2_balance *b = inst->balance;
+    struct r2_host_registry_room *mine = &b->making.mine;
     uint64_t fixed[IB_MAX_NICS] = {0};
 
+    mine->move = mine->move_rows = 0;
     for (struct r2_peer *peer = inst->index.peers; peer; peer = peer->next) {
-        uint64_t move = peer_count(peer, crowded, fixed);
+        uint64_t move = peer_count(b, peer, fixed);
 
-        i->move += move;
+        mine->move += move;
         for (const struct r2_comm *c = move ? peer->comms : NULL; c; c = c->list.peer_next) {
-            i->nics |= !c->is_send && can_move(c, crowded) ? nics_of(c, c->flow->usable) : 0;
+            mine->move_rows |=
+                !c->is_send && can_move(c, b->making.crowded) ? nics_of(c, c->flow->usable) : 0;
         }
     }
+    i->move = mine->move + b->theirs.move;
+    i->nics = mine->move_rows | b->theirs.nics;
     for (int n = 0; n < inst->nics.count; n++) {
-        i->in[n].fixed = fixed[n];
+        mine->nic[n].in_fixed = fixed[n];
+        i->in[n].fixed = fixed[n] + b->theirs.in_fixed[n];
     }
 }
 
@@ -338,8 +409,20 @@ static bool tell(struct r2_comm *c, const uint32_t *left)
     return some || c->flow->told.repeat > 0;
 }
 
+/* What its host sends to other processes of ours and cannot move: nobody knows how much. As great a
+ * part as of what can move. */
+static void own_add(const struct r2_balance *b, struct balance_room_sender *s)
+{
+    for (uint32_t n = 0; n < b->ways.nics; n++) {
+        uint64_t fixed = b->theirs.in_fixed[n], bound = b->theirs.in_bound[n];
+
+        s->own[n] += fixed > bound ? (uint64_t)(s->part * (double)(fixed - bound)) : 0;
+    }
+}
+
 static void all_tell(struct r2_inst *inst, const struct incoming *i)
 {
+    const struct r2_balance *b = inst->balance;
     struct r2_balance_room *room = &inst->balance->making;
     int n = inst->nics.count;
     double level = balance_room_level(i->in, i->nics, i->move);
@@ -350,7 +433,8 @@ static void all_tell(struct r2_inst *inst, const struct incoming *i)
         uint32_t left[IB_MAX_NICS];
 
         if (i->move) {
-            s.part = (double)peer_count(peer, room->crowded, s.own) / (double)i->move;
+            s.part = (double)peer_count(b, peer, s.own) / (double)i->move;
+            own_add(b, &s);
         }
         balance_room_left(i->in, n, i->nics, room->crowded, level, &s, left);
         for (struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
@@ -363,30 +447,56 @@ static void all_tell(struct r2_inst *inst, const struct incoming *i)
 
 static void receiving(struct r2_inst *inst)
 {
-    struct r2_balance_room *room = &inst->balance->making;
+    struct r2_balance *b = inst->balance;
+    struct r2_balance_room *room = &b->making;
     struct incoming i = {.all = 0};
+    bool some;
 
-    if (room->displaced[0] == 0 && room->announced == 0 && !room->stands[0]) {
-        room->looks = false;
-        return;
-    }
     if (!room->looks) {
         room->looks = true;
         room->series++;
         room->crowded = 0;
     }
     for (int n = 0; n < inst->nics.count; n++) {
-        i.in[n].mbps = inst->balance->ways.port[n];
+        i.in[n].mbps = b->ways.port[n];
     }
+    some = room->displaced[0] != 0 || b->theirs.stands[0];
     in_count(inst, &i);
-    if (room->displaced[0] != 0 && i.all < BALANCE_ROOM_LEAST) {
+    in_tell(b, &i);
+    if (some && i.all < BALANCE_ROOM_LEAST) {
         return; /* a job that rests: it stays as it was */
     }
-    room->crowded = room->displaced[0]
-                        ? balance_room_crowded(i.in, inst->nics.count, i.reach, room->crowded)
-                        : 0;
-    move_count(inst, room->crowded, &i);
+    room->crowded = some ? balance_room_crowded(i.in, inst->nics.count, i.reach, room->crowded) : 0;
+    move_count(inst, &i);
     all_tell(inst, &i);
+}
+
+/* To the other processes of this host, while it concerns any of them or us. */
+static void say(struct r2_inst *inst, bool is_due)
+{
+    struct r2_balance_room *room = &inst->balance->making;
+    const bool *stands = room->mine.stands;
+
+    if (inst->share.registry == NULL || (!is_due && !room->is_said)) {
+        return;
+    }
+    room->mine.until = r2_now(inst) + STALE + 4 * R2_MS(inst->cfg.t_port_poll_ms);
+    r2_host_registry_room_set(inst->share.registry, is_due ? &room->mine : NULL);
+    room->is_said = is_due;
+    if (stands[0] != room->said[0] || stands[1] != room->said[1]) {
+        memcpy(room->said, stands, sizeof(room->said));
+        r2_host_registry_ring(inst->share.registry); /* who rests begins to look */
+    }
+}
+
+void r2_room_gone(struct r2_inst *inst)
+{
+    struct r2_balance_room *room = &inst->balance->making;
+
+    room->nics = room->announced = 0;
+    room->told = room->looks = false;
+    memset(&room->mine, 0, sizeof(room->mine));
+    say(inst, false); /* a process may live long after its last connection, and look no more */
 }
 
 /* --- both --- */
@@ -403,7 +513,13 @@ void r2_room_comm(struct r2_comm *c, bool is_open)
     bool is_displaced = usable && !(usable & ib_conn_pair(&c->conn, 0));
 
     *displaced += (uint32_t)is_displaced - (uint32_t)c->flow->is_displaced;
+    if (!is_displaced && c->flow->is_displaced) {
+        r2_flow_stands(c, 0);
+    }
     c->flow->is_displaced = is_displaced;
+    if (is_open && !c->flow->is_open) {
+        c->flow->host = r2_fnv_add(R2_FNV_BASIS, c->far.host, strlen(c->far.host));
+    }
     c->flow->is_open = is_open;
     c->flow->usable = usable;
 }
@@ -433,13 +549,25 @@ void r2_balance_on_channel(struct r2_comm *c)
     }
 }
 
+bool r2_room_is_due(struct r2_inst *inst)
+{
+    const struct r2_balance *b = inst->balance;
+    const struct r2_balance_room *room = &b->making;
+
+    return inst->cfg.balance && inst->nics.count > 1 && r2_comm_first(inst) != NULL &&
+           (room->displaced[0] != 0 || room->displaced[1] != 0 || room->announced != 0 ||
+            (!inst->cfg.spread && (room->nics != 0 || room->told)) || room->mine.stands[0] ||
+            room->mine.stands[1] || b->theirs.stands[0] || b->theirs.stands[1]);
+}
+
 void r2_room_look(struct r2_inst *inst)
 {
-    if (!inst->cfg.balance || inst->nics.count < 2) {
-        return;
-    }
-    if (!inst->cfg.spread) {
+    bool is_due = r2_room_is_due(inst);
+
+    if (is_due) {
         sending(inst);
+        receiving(inst);
     }
-    receiving(inst);
+    inst->balance->making.looks = is_due;
+    say(inst, is_due);
 }

@@ -218,6 +218,7 @@ static void slot_begin(struct r2_host_registry *b, int i, const struct r2_host_r
     }
     registry_set(&s->flow_of, 0);
     registry_set(&s->tempo_of, 0);
+    registry_set(&s->room_of, 0);
     registry_set(&s->events, 0);
     registry_set(&s->pid, (uint64_t)me->pid);
     registry_set(&s->since, me->since);

@@ -9,6 +9,7 @@
 #ifndef R2_HOST_REGISTRY_H
 #define R2_HOST_REGISTRY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -150,6 +151,33 @@ void r2_host_registry_tempo_set(struct r2_host_registry *b, int i,
                                 const struct r2_host_registry_tempo *t);
 int r2_host_registry_tempo_best(const struct r2_host_registry *b, uint64_t guid, uint8_t port,
                                 uint64_t now, uint64_t age, struct r2_host_registry_tempo *out);
+
+/*
+ * What a process sees of connections that stand in for those of a lost NIC (docs/balance.md,
+ * "Making room"), while there are any on this host. Numbers of a NIC are kept to a thousandth.
+ * Nothing that is read is checked.
+ */
+struct r2_host_registry_room_nic { /* one of the writer's NICs, by the row of its slot */
+    uint32_t rows;           /* NICs that those that send, and are at home here, stand in on */
+    uint64_t demand;         /* ... bytes per second of theirs */
+    uint64_t out, out_bound; /* bytes per second that go out over it; of those that stand in */
+    uint64_t in, in_bound, in_fixed; /* bytes that came in lately, as struct balance_in has them */
+};
+struct r2_host_registry_room {
+    struct r2_host_registry_room_nic nic[R2_HOST_REGISTRY_NICS];
+    uint64_t move;      /* of what came in, what can move */
+    uint32_t move_rows; /* ... to these NICs */
+    uint64_t hosts;     /* whose connections to us stand in: a bit of 64 for each */
+    bool stands[2];     /* connections of the writer stand in that receive, that send */
+    uint64_t until;     /* CLOCK_MONOTONIC, ns: a writer that stands still counts no more then */
+};
+/* Of the own slot; NULL: there is nothing to say any more. Who reads meanwhile gets new numbers
+ * beside old ones. */
+void r2_host_registry_room_set(struct r2_host_registry *b, const struct r2_host_registry_room *r);
+/* Of slot @i, which is not the own one. 0: nothing is said there by the process that holds it. That
+ * @until has come is for the caller to see. */
+int r2_host_registry_slot_room(const struct r2_host_registry *b, int i,
+                               struct r2_host_registry_room *r);
 
 /* Slot @i, if a process holds it: 1 and who it is, else 0. The slot of @b itself is not alive to
  * it. */

@@ -27,6 +27,7 @@ typedef _Atomic uint64_t word;
 #define LOAD_WORDS  4
 #define FLOW_WORDS  2
 #define TEMPO_WORDS 4
+#define ROOM_WORDS  2
 #define TEXT(n)     ((n) / 8)
 
 struct registry_slot {
@@ -44,6 +45,10 @@ struct registry_slot {
     word flow[R2_HOST_REGISTRY_NICS][FLOW_WORDS];   /* connections and rows, demand */
     word tempo_of;                                  /* likewise */
     word tempo[R2_HOST_REGISTRY_NICS][TEMPO_WORDS]; /* rate, least, wait and busy and parts, at */
+    word room_of;                                   /* likewise; 0: there is nothing to say */
+    word room_sum[4];                               /* move, stands and move_rows, hosts, until */
+    word room[R2_HOST_REGISTRY_NICS][ROOM_WORDS];   /* rows, demand and in_fixed; out, out_bound, in
+                                                       and in_bound; numbers as pack() */
 };
 _Static_assert(sizeof(struct registry_slot) <= SLOT_SIZE, "a slot");
 _Static_assert(sizeof(word) == 8, "atomic words are plain ones in memory");

@@ -162,3 +162,85 @@ int r2_host_registry_tempo_best(const struct r2_host_registry *b, uint64_t guid,
     }
     return out->least != 0;
 }
+
+/* A number as 16 bits: its binary exponent, and the 10 bits below its highest one. Unpacked it is
+ * less by a thousandth at most; 1 is 0. */
+static uint64_t pack(uint64_t v)
+{
+    unsigned e = v > 1 ? 63 - (unsigned)__builtin_clzll(v) : 0;
+    uint64_t below = e ? v - (1ull << e) : 0;
+
+    return (uint64_t)e << 10 | (e >= 10 ? below >> (e - 10) : below << (10 - e));
+}
+
+static uint64_t unpack(uint64_t code)
+{
+    unsigned e = code >> 10 & 63;
+    uint64_t below = code & 1023;
+
+    return e == 0 ? 0 : (1ull << e) + (e >= 10 ? below << (e - 10) : below >> (10 - e));
+}
+
+void r2_host_registry_room_set(struct r2_host_registry *b, const struct r2_host_registry_room *r)
+{
+    struct registry_slot *s;
+
+    if (b->own < 0) {
+        return;
+    }
+    s = registry_slot_of(b, b->own);
+    if (r == NULL) {
+        registry_set(&s->room_of, 0);
+        return;
+    }
+    for (int i = 0; i < R2_HOST_REGISTRY_NICS; i++) {
+        const struct r2_host_registry_room_nic *n = &r->nic[i];
+
+        registry_set(&s->room[i][0],
+                     (uint64_t)n->rows << 32 | pack(n->demand) << 16 | pack(n->in_fixed));
+        registry_set(&s->room[i][1], pack(n->out) << 48 | pack(n->out_bound) << 32 |
+                                         pack(n->in) << 16 | pack(n->in_bound));
+    }
+    registry_set(&s->room_sum[0], r->move);
+    registry_set(&s->room_sum[1],
+                 (uint64_t)r->stands[1] << 33 | (uint64_t)r->stands[0] << 32 | r->move_rows);
+    registry_set(&s->room_sum[2], r->hosts);
+    registry_set(&s->room_sum[3], r->until);
+    registry_set(&s->room_of, registry_get(&s->incarnation));
+}
+
+int r2_host_registry_slot_room(const struct r2_host_registry *b, int i,
+                               struct r2_host_registry_room *r)
+{
+    const struct registry_slot *s;
+    uint64_t sum;
+
+    memset(r, 0, sizeof(*r));
+    if (i < 0 || i >= R2_HOST_REGISTRY_SLOTS || i == b->own) {
+        return 0;
+    }
+    s = registry_slot_of(b, i);
+    if (registry_get(&s->incarnation) == 0 ||
+        registry_get(&s->room_of) != registry_get(&s->incarnation)) {
+        return 0;
+    }
+    for (int k = 0; k < R2_HOST_REGISTRY_NICS; k++) {
+        uint64_t v = registry_get(&s->room[k][0]), w = registry_get(&s->room[k][1]);
+
+        r->nic[k] = (struct r2_host_registry_room_nic){.rows = (uint32_t)(v >> 32),
+                                                       .demand = unpack(v >> 16 & 0xffff),
+                                                       .in_fixed = unpack(v & 0xffff),
+                                                       .out = unpack(w >> 48),
+                                                       .out_bound = unpack(w >> 32 & 0xffff),
+                                                       .in = unpack(w >> 16 & 0xffff),
+                                                       .in_bound = unpack(w & 0xffff)};
+    }
+    r->move = registry_get(&s->room_sum[0]);
+    sum = registry_get(&s->room_sum[1]);
+    r->move_rows = (uint32_t)sum;
+    r->stands[0] = sum >> 32 & 1;
+    r->stands[1] = sum >> 33 & 1;
+    r->hosts = registry_get(&s->room_sum[2]);
+    r->until = registry_get(&s->room_sum[3]);
+    return registry_get(&s->room_of) == registry_get(&s->incarnation);
+}

@@ -126,5 +126,27 @@ wanted "room" && {
     unset NCCL_R2_T_RETURN
 }
 
+# --- two processes of host 0: one that stands in on NIC 0, and one that has nothing but what is at home there ---
+wanted "room of another" && {
+    fabric "hosts 3" "nics 2" "rate 20MB/s"
+    there="grep -qs 'stand in there' $log/other"
+    timeout -k 5 120 "$B/r2_perf" scatter -r 0 --channels 1 -b 1M -e 1M --fabric $fab --hosts 3 --placement out -w 1 -T 30s \
+        --fault-cmd "$(once 100ms "$there")" --duration 500ms --after 500ms >"$log/other" 2>&1 &
+    busy=$!
+    timeout -k 5 120 "$B/r2_perf" scatter -r 0 -b 1M -e 1M --fabric $fab --hosts 3 --placement out -w 1 -T 30s --fault "300ms:h1:n1 down" \
+        --fault-cmd "$(once 400ms "$there")" --duration 500ms --after 500ms >"$log/out" 2>&1
+    rc=$?
+    wait $busy
+    theirs=$?
+    busy=
+    if was_right "room of another: a process makes room for another one"; then
+        if [ $theirs = 0 ] && grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$log/other"; then
+            ok "room of another: a process makes room for another one"
+        else
+            bad "room of another: a process makes room for another one" "exit code $theirs: $(tail -n 2 "$log/other")"
+        fi
+    fi
+}
+
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -71,6 +71,7 @@ static void rows(void)
 {
     struct r2_host_registry_event list[R2_HOST_REGISTRY_EVENTS];
     struct r2_host_registry_flow flow;
+    struct r2_host_registry_room room;
     struct r2_host_registry_nic nic;
     struct r2_host_registry_who who;
 
@@ -86,6 +87,7 @@ static void rows(void)
             FUZZ_CHECK(r2_host_registry_slot_alive(tool, i));
             text_check(who.command, sizeof(who.command));
         }
+        r2_host_registry_slot_room(tool, i, &room);
         for (int k = 0; k < R2_HOST_REGISTRY_NICS; k++) {
             r2_host_registry_slot_nic(tool, i, k, &nic);
             text_check(nic.name, sizeof(nic.name));

@@ -5,6 +5,7 @@
  */
 #include "tests/unit/suite.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,14 @@ static uint32_t said[PEERS][2][2]; /* ... the ports in them, by NIC */
 static unsigned moves[PEERS][2];   /* bytes of each connection in a look */
 static unsigned all_told;
 
+static uint64_t now_ns;
+
+static uint64_t clock_now(void *arg)
+{
+    (void)arg;
+    return now_ns;
+}
+
 static void posts(struct r2_inst *i, struct r2_peer *p)
 {
     (void)i;
@@ -40,6 +49,7 @@ static void comm_make(int p, int home)
     c->inst = &inst;
     c->id = (uint32_t)(2 * p + home + 1);
     c->flow = &flow[p][home];
+    snprintf(c->far.host, sizeof(c->far.host), "peer%d", p);
     c->peer = &peer[p];
     c->dev = home;
     c->conn.npaths = 2;
@@ -65,6 +75,8 @@ static void setup(void)
     pthread_mutex_init(&inst.lock, NULL);
     inst.cfg.balance = 1;
     inst.above.post = posts;
+    inst.env.now_ns = clock_now;
+    now_ns = 1000000000;
     inst.nics.count = 2;
     inst.balance = &balance;
     balance.ways.nics = 2;
@@ -111,6 +123,9 @@ static void look(void)
 
             c->conn.path[c->conn.up & 1 ? 0 : 1].count.bytes += moves[p][home];
         }
+    }
+    if (inst.share.registry) {
+        r2_flows_hear(&inst);
     }
     r2_room_look(&inst);
     for (int p = 0; p < PEERS; p++) {
@@ -231,6 +246,33 @@ START_TEST(one_that_rests_crowds_nobody)
 }
 END_TEST
 
+/* Its messages take as long as some looks; then it has put its work elsewhere. */
+START_TEST(one_that_moves_now_and_then)
+{
+    moves[HURT][1] = 40 * MB;
+    up_set(2);
+    looks_until_told();
+    looks(20);
+    for (int i = 0; i < 10; i++) {
+        moves[HURT][1] = 0;
+        looks(6);
+        ck_assert(balance.making.mine.stands[0]);
+        moves[HURT][1] = 40 * MB;
+        looks(1);
+    }
+    moves[HURT][1] = 0;
+    looks(7);
+    ck_assert(balance.making.mine.stands[0]);
+    looks(1);
+    ck_assert(!balance.making.mine.stands[0]);
+    moves[HURT][1] = 40 * MB; /* and it begins anew */
+    looks(2);
+    ck_assert(!balance.making.mine.stands[0]);
+    looks(1);
+    ck_assert(balance.making.mine.stands[0]);
+}
+END_TEST
+
 /* NIC 1 is empty, and nobody can use it but who stands in. */
 START_TEST(nowhere_to_go)
 {
@@ -243,10 +285,10 @@ START_TEST(nowhere_to_go)
     up_set(2);
     ck_assert_uint_eq(looks(40), 0);
     ck_assert_uint_eq(balance.making.crowded, 0);
-    ck_assert(balance.making.stands[0]);
+    ck_assert(balance.making.mine.stands[0]);
     up_set(3); /* nobody was told; it is forgotten all the same */
     ck_assert_uint_eq(looks(2), 0);
-    ck_assert(!balance.making.stands[0]);
+    ck_assert(!balance.making.mine.stands[0]);
     ck_assert_uint_eq(flow[HURT][1].stands, 0);
 }
 END_TEST
@@ -279,7 +321,7 @@ START_TEST(a_job_that_rests)
     looks(10);
     up_set(3);
     look();
-    ck_assert(!balance.making.stands[0]);
+    ck_assert(!balance.making.mine.stands[0]);
     ck_assert_uint_eq(said[1][0][0], PORT);
 }
 END_TEST
@@ -363,13 +405,165 @@ START_TEST(without_rates_or_balance)
 }
 END_TEST
 
+/* --- two processes of the receiving host: this one has those at home on NIC 0 --- */
+
+static struct r2_host_registry *neighbour;
+static char dir[64];
+
+static struct r2_host_registry *registry_open(void)
+{
+    static const struct r2_host_registry_who who = {.command = "c", .host = "h", .pid = 1};
+    char why[600];
+    struct r2_host_registry *b = r2_host_registry_open(dir, &who, why, sizeof(why));
+
+    ck_assert_msg(b != NULL, "%s", why);
+    for (int i = 0; i < 2; i++) {
+        struct r2_host_registry_nic row = {.name = "n", .guid = 70 + (uint64_t)i, .port = 1};
+
+        inst.nics.nic[i].guid = row.guid;
+        inst.nics.nic[i].port = row.port;
+        r2_host_registry_nic_set(b, i, &row);
+    }
+    return b;
+}
+
+/* What the neighbour says of its connections at home on NIC 1, when the hurt peer's stands in. */
+static struct r2_host_registry_room theirs = {
+    .nic[0] = {.in = 20 * MB, .in_bound = 20 * MB, .in_fixed = 20 * MB},
+    .nic[1] = {.in = 40 * MB, .in_fixed = 40 * MB},
+    .stands[0] = true};
+
+static void two_processes(void)
+{
+    snprintf(dir, sizeof(dir), "/tmp/r2-tell-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    inst.share.registry = registry_open();
+    neighbour = registry_open();
+    theirs.hosts = 1ull << flow[HURT][0].host % 64;
+    theirs.until = now_ns + 1000;
+    for (int p = 0; p < PEERS; p++) {
+        ck_assert_uint_eq(flow[p][0].host, flow[p][1].host);
+        ck_assert(p == HURT || !(theirs.hosts >> flow[p][0].host % 64 & 1));
+    }
+    for (int p = 0; p < PEERS; p++) {
+        r2_room_comm(&comm[p][1], false);
+        moves[p][1] = 0;
+    }
+}
+
+static void one_process(void)
+{
+    char cmd[128];
+
+    r2_host_registry_close(inst.share.registry);
+    r2_host_registry_close(neighbour);
+    inst.share.registry = NULL;
+    snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+    ck_assert_int_eq(system(cmd), 0);
+}
+
+/* As where all of them are in one process: a third of what they send. */
+START_TEST(another_process_has_who_stands_in)
+{
+    two_processes();
+    ck_assert_uint_eq(looks(20), 0);
+    ck_assert(!balance.making.looks);
+    r2_host_registry_room_set(neighbour, &theirs);
+    looks_until_told();
+    look();
+    for (int p = 0; p < PEERS; p++) {
+        ck_assert_uint_eq(told[p][0], p != HURT);
+        if (p != HURT) {
+            ck_assert_uint_ge(said[p][0][0], PORT / 3 - PORT / 20);
+            ck_assert_uint_le(said[p][0][0], PORT / 3 + PORT / 20);
+            ck_assert_uint_eq(said[p][0][1], PORT);
+        }
+    }
+    looks(10);
+    ck_assert_uint_eq(looks(40), 0);
+    if (_i) {
+        now_ns += 1000; /* it stands still */
+    } else {
+        r2_host_registry_room_set(neighbour, NULL);
+    }
+    ck_assert_uint_eq(looks(1), 2);
+    ck_assert_uint_eq(said[1][0][0], PORT);
+    looks(10);
+    ck_assert(!balance.making.looks);
+    one_process();
+}
+END_TEST
+
+/* And what it says to the neighbour, who has those that can move. */
+START_TEST(who_stands_in_is_said)
+{
+    struct r2_host_registry_room r;
+
+    two_processes();
+    for (int p = 0; p < PEERS; p++) {
+        r2_room_comm(&comm[p][0], false);
+        r2_room_comm(&comm[p][1], true);
+        moves[p][0] = 0;
+        moves[p][1] = 10 * MB;
+    }
+    looks(5);
+    ck_assert(!r2_host_registry_slot_room(neighbour, 0, &r));
+    up_set(2);
+    looks(20);
+    ck_assert(r2_host_registry_slot_room(neighbour, 0, &r));
+    for (int i = 0; i < 2; i++) {
+        ck_assert_uint_ge(r.nic[i].in, theirs.nic[i].in - theirs.nic[i].in / 500);
+        ck_assert_uint_le(r.nic[i].in, theirs.nic[i].in);
+        ck_assert_uint_eq(r.nic[i].in_fixed, r.nic[i].in);
+        ck_assert_uint_eq(r.nic[i].in_bound, i == 0 ? r.nic[i].in : 0);
+    }
+    ck_assert_uint_eq(r.hosts, theirs.hosts);
+    ck_assert(r.stands[0] && !r.stands[1] && r.move == 0);
+    ck_assert_uint_ge(r.until, now_ns + 5000000000);
+    if (_i) { /* the last connection goes, and nobody looks any more */
+        for (int p = 0; p < PEERS; p++) {
+            r2_room_comm(&comm[p][1], false);
+        }
+        inst.comms.all = NULL;
+        r2_balance_comm_gone(&comm[HURT][1]);
+    } else {
+        up_set(3);
+        looks(5);
+    }
+    ck_assert(!r2_host_registry_slot_room(neighbour, 0, &r));
+    ck_assert(!r2_room_is_due(&inst));
+    one_process();
+}
+END_TEST
+
+/* Who uses all NICs as it is moves nothing for a word of less. */
+START_TEST(nobody_looks_for_ever)
+{
+    balance.making.told = true;
+    ck_assert(r2_room_is_due(&inst));
+    inst.cfg.spread = 1;
+    ck_assert(!r2_room_is_due(&inst));
+    inst.cfg.spread = 0;
+    looks(1);
+    ck_assert(!r2_room_is_due(&inst));
+    balance.theirs.stands[1] = true;
+    ck_assert(r2_room_is_due(&inst));
+    inst.comms.all = NULL;
+    ck_assert(!r2_room_is_due(&inst));
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_loop_test(t, another_process_has_who_stands_in, 0, 2);
+    tcase_add_loop_test(t, who_stands_in_is_said, 0, 2);
+    tcase_add_test(t, nobody_looks_for_ever);
     tcase_add_test(t, a_healthy_job);
     tcase_add_test(t, the_others_are_told);
     tcase_add_test(t, it_is_told_once);
     tcase_add_test(t, it_is_over);
     tcase_add_test(t, one_that_rests_crowds_nobody);
+    tcase_add_test(t, one_that_moves_now_and_then);
     tcase_add_test(t, nowhere_to_go);
     tcase_add_test(t, a_new_incarnation);
     tcase_add_test(t, a_job_that_rests);

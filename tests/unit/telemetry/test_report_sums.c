@@ -75,7 +75,7 @@ static void check_nic(int side, unsigned nic, const struct r2_stat_nic *n)
     ck_assert_uint_eq(n->last, walk.last);
     ck_assert_uint_eq(n->primary, walk.primary);
     ck_assert_uint_eq(n->theirs, walk.moved && walk.theirs);
-    ck_assert_uint_eq(inst->balance->home[0].over[nic], plans);
+    ck_assert_uint_eq(inst->balance->home[0].over[nic] + inst->balance->stood[0].over[nic], plans);
     ck_assert_uint_eq(inst->share.sum[nic].usable, shown);
 }
 

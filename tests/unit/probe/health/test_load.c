@@ -4,6 +4,9 @@
 #include "tests/support/times.h"
 #include "tests/unit/registry_rig.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "plugin/control/fo_proto.h"
 #include "plugin/probe/probe_load.h"
 #include "plugin/probe/probe_watch.h"
@@ -330,6 +333,93 @@ START_TEST(flows_are_of_who_holds_the_slot)
 }
 END_TEST
 
+/* Each number within a thousandth, and never more than it was. */
+START_TEST(rooms_are_of_who_holds_the_slot)
+{
+    struct r2_host_registry *b[2] = {must_open(), must_open()};
+    struct r2_host_registry_room said, got;
+
+    memset(&said, 0, sizeof(said));
+    ck_assert(!r2_host_registry_slot_room(b[0], 1, &got)); /* nothing said */
+    said.move = UINT64_MAX;
+    said.move_rows = 0x80000001;
+    said.hosts = 1ull << 63;
+    said.stands[_i % 2] = true;
+    for (int i = 0; i < R2_HOST_REGISTRY_NICS; i++) {
+        uint64_t v = (3ull << (2 * i)) + (uint64_t)_i * (UINT64_MAX >> (63 - 2 * i));
+
+        said.nic[i] = (struct r2_host_registry_room_nic){.rows = 1u << i,
+                                                         .demand = v,
+                                                         .out = v + 1,
+                                                         .out_bound = v / 3,
+                                                         .in = UINT64_MAX - v,
+                                                         .in_bound = 0,
+                                                         .in_fixed = v / 7};
+    }
+    r2_host_registry_room_set(b[1], &said);
+    ck_assert(!r2_host_registry_slot_room(b[1], 1, &got)); /* its own */
+    ck_assert(!r2_host_registry_slot_room(b[0], -1, &got) &&
+              !r2_host_registry_slot_room(b[0], R2_HOST_REGISTRY_SLOTS, &got));
+    ck_assert(r2_host_registry_slot_room(b[0], 1, &got));
+    ck_assert(got.move == said.move && got.move_rows == said.move_rows && got.hosts == said.hosts &&
+              got.stands[_i % 2] && !got.stands[!(_i % 2)]);
+    for (int i = 0; i < R2_HOST_REGISTRY_NICS; i++) {
+        const uint64_t *is = &got.nic[i].demand, *was = &said.nic[i].demand;
+
+        ck_assert_uint_eq(got.nic[i].rows, said.nic[i].rows);
+        for (int k = 0; k < 6; k++) {
+            ck_assert_uint_le(is[k], was[k]);
+            ck_assert_uint_le(was[k] - is[k], was[k] / 1024 + 1);
+        }
+    }
+    r2_host_registry_room_set(b[1], NULL);
+    ck_assert(!r2_host_registry_slot_room(b[0], 1, &got));
+    r2_host_registry_room_set(b[1], &said);
+    r2_host_registry_close(b[1]);
+    b[1] = must_open();
+    ck_assert(!r2_host_registry_slot_room(b[0], 1, &got));
+    r2_host_registry_close(b[0]);
+    r2_host_registry_close(b[1]);
+}
+END_TEST
+
+static struct r2_host_registry *writes;
+static _Atomic bool is_over;
+
+static void *writer(void *arg)
+{
+    struct r2_host_registry_room r = {.stands[1] = true};
+
+    (void)arg;
+    for (unsigned i = 0; !atomic_load(&is_over); i++) {
+        r.nic[i % R2_HOST_REGISTRY_NICS].out = i;
+        r2_host_registry_room_set(writes, &r);
+    }
+    return NULL;
+}
+
+/* Who reads while it is written again does not take that for an end. */
+START_TEST(a_room_stays_while_it_is_written)
+{
+    struct r2_host_registry *reads = must_open();
+    struct r2_host_registry_room r = {.stands[1] = true};
+    unsigned lost = 0;
+    pthread_t t;
+
+    writes = must_open();
+    r2_host_registry_room_set(writes, &r);
+    ck_assert_int_eq(pthread_create(&t, NULL, writer, NULL), 0);
+    for (int i = 0; i < 100000; i++) {
+        lost += !r2_host_registry_slot_room(reads, 1, &r) || !r.stands[1];
+    }
+    ck_assert_uint_eq(lost, 0);
+    atomic_store(&is_over, true);
+    pthread_join(t, NULL);
+    r2_host_registry_close(reads);
+    r2_host_registry_close(writes);
+}
+END_TEST
+
 START_TEST(the_record)
 {
     union fo_body a = {.load = {.nic = FO_MAX_NICS - 1,
@@ -376,6 +466,8 @@ static void add(TCase *t)
     tcase_add_test(t, others_loads_are_added_up);
     tcase_add_test(t, tempo_of_others);
     tcase_add_test(t, flows_are_of_who_holds_the_slot);
+    tcase_add_loop_test(t, rooms_are_of_who_holds_the_slot, 0, 3);
+    tcase_add_test(t, a_room_stays_while_it_is_written);
     tcase_add_test(t, the_record);
 }
 

@@ -507,6 +507,7 @@ struct r2_inst {
         int qps;           /* that there are fewer queue pairs than wanted */
         int policy;        /* that another host's differs */
         uint32_t left_out; /* bit per NIC: that it is no backup, though it could be */
+        int backups;       /* that NCCL_R2_BACKUP_NICS names none */
     } logged;              /* r2_setup.c */
     struct {
         uint64_t unknown_records, bad_messages, foreign_messages;

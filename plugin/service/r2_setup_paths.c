@@ -242,8 +242,31 @@ static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_
     return (uint8_t)(rank < 0 ? 1 : 255 - rank);
 }
 
+/* A list may name NICs that other hosts have, but one of its names is a NIC of this process. Else
+ * it is a misprint, or NCCL_IB_HCA leaves those out, and the job would go without backups. */
+static void list_check(struct r2_inst *inst)
+{
+    struct ib_hca_filter f;
+
+    if (inst->logged.backups || !has_list(inst, &f) || f.exclude) {
+        return;
+    }
+    inst->logged.backups = 1;
+    for (int i = 0; i < inst->nics.count; i++) {
+        const struct ib_nic *nic = &inst->nics.nic[i];
+
+        if (!nic->last && ib_hca_match(&f, nic->dev_name, nic->port, NULL)) {
+            return;
+        }
+    }
+    R2_WARN("NCCL_R2_BACKUP_NICS=%s names no NIC that this process uses (NCCL_IB_HCA=%s): no "
+            "connection has a backup",
+            inst->cfg.backup_nics, inst->cfg.ib_hca);
+}
+
 int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS])
 {
+    list_check(inst);
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
         enum ib_nic_state s = ib_nic_state_get(nic);

@@ -208,6 +208,15 @@ END_TEST
 
 /* --- which NICs --- */
 
+static char said[4096];
+
+static void line_keep(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    size_t used = strlen(said);
+
+    snprintf(said + used, sizeof(said) - used, "%d %s\n", (int)level, msg);
+}
+
 START_TEST(backup_nics_choose_and_order)
 {
     static const struct {
@@ -223,7 +232,14 @@ START_TEST(backup_nics_choose_and_order)
     };
     const struct ib_conn *l;
 
-    start(4, (const char *[]){cases[_i].option, NULL});
+    rig = rig_create(4, 0, (const char *[]){cases[_i].option, NULL});
+    said[0] = '\0';
+    r2_log_sink_set(line_keep);
+    connect_ends();
+    r2_log_flush();
+    r2_log_sink_set(NULL);
+    ck_assert_int_eq(strstr(said, "NCCL_R2_BACKUP_NICS==elsewhere names no NIC that") != NULL,
+                     strstr(cases[_i].option, "elsewhere") != NULL);
     l = &rig->side[0].comm->conn;
     ck_assert_int_eq(l->npaths, cases[_i].npaths);
     for (int p = 0; p < l->npaths; p++) {
@@ -386,15 +402,6 @@ START_TEST(queue_pairs_get_what_nccl_sets)
 END_TEST
 
 /* --- the process --- */
-
-static char said[4096];
-
-static void line_keep(enum r2_log_level level, const char *file, int line, const char *msg)
-{
-    size_t used = strlen(said);
-
-    snprintf(said + used, sizeof(said) - used, "%d %s\n", (int)level, msg);
-}
 
 /* Through r2_init, which is where the environment is read. It ends at NCCL_IB_DISABLE, before any
  * device. */

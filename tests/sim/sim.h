@@ -33,8 +33,8 @@
 #define SIM_US R2_NS_PER_US
 #define SIM_MS R2_NS_PER_MS
 
-#define SIM_MAX_PROCS   3
-#define SIM_MAX_CONNS   6
+#define SIM_MAX_PROCS   4
+#define SIM_MAX_CONNS   8
 #define SIM_MAX_FAULTS  160
 #define SIM_MAX_MSGS    512
 #define SIM_MAX_SLOTS   256
@@ -126,6 +126,7 @@ struct sim_params {
     int quiet;         /* nothing in the schedule may take a path down: none may go DOWN */
     int procs, nics, conns;
     int mesh;           /* a connection from each process to each other */
+    int ring;           /* ... from each process to the next one, over each NIC */
     int locate;         /* one failure, and what every process says of it; sim_locate.c */
     int cut_path;       /* ... which is a path between two NICs; nobody may miss it */
     uint64_t mended_ns; /* what is broken is mended within this time; 0: never */

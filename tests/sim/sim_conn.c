@@ -264,6 +264,11 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
     if (sim_pct(&s->rng, p->cross_dev_pct)) {
         dev2 = (int)(fab_rng_next(&s->rng) % (unsigned)(p->nics - p->last_nic));
     }
+    if (p->ring) {
+        from = index % p->procs;
+        to = (from + 1) % p->procs;
+        dev = dev2 = index / p->procs % p->nics;
+    }
     c->sim = s;
     c->index = index;
     c->listen = NULL;

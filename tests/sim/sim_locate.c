@@ -51,6 +51,16 @@ void sim_locate_two_draw(struct sim_params *p, struct fab_rng *r)
     draw(p, r, 2);
 }
 
+/* Four hosts know their neighbours alone: a NIC has one auxiliary port. */
+void sim_locate_ring_draw(struct sim_params *p, struct fab_rng *r)
+{
+    draw(p, r, 4);
+    p->mesh = 0;
+    p->ring = 1;
+    p->nics = 2;
+    p->conns = 8;
+}
+
 /* Rails reach each other; whether paths may go across them is drawn. */
 static void draw_cross(struct sim_params *p, struct fab_rng *r, int hosts)
 {
@@ -222,6 +232,9 @@ void sim_locate_start(struct sim *s)
     }
     mx_case_draw(&s->located, s->p.cut_path ? s->seed * MX_KINDS + MX_PATH_CUT : s->seed,
                  s->p.procs, s->p.nics, 1);
+    if (s->p.ring && s->located.far >= 0) {
+        s->located.far = (s->located.host + 1) % s->p.procs;
+    }
     s->located.nic = busy_rail(s);
     s->located.crossrail = s->p.crossrail;
     if (s->located.kind == MX_STOPPED) { /* the simulation's threads all run */

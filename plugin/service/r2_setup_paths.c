@@ -259,8 +259,8 @@ static void list_check(struct r2_inst *inst)
             return;
         }
     }
-    R2_WARN("NCCL_R2_BACKUP_NICS=%s names no NIC that this process uses (NCCL_IB_HCA=%s): no "
-            "connection has a backup",
+    R2_WARN("NCCL_R2_BACKUP_NICS=%s names no NIC that this process uses (NCCL_IB_HCA=%s): none of "
+            "these is a backup",
             inst->cfg.backup_nics, inst->cfg.ib_hca);
 }
 

@@ -195,7 +195,8 @@ uint64_t oob_door_scan(struct tcp_oob *o);
 /* The only writer of a channel's state behind its creation. What is no legal move is logged, and
  * refused. */
 void oob_chan_move(struct tcp_chan *c, enum chan_state to);
-/* Takes @fd over, also on failure. NULL: out of memory. @peer NULL: dialled from outside. */
+/* Takes @fd over, also on failure. NULL: out of memory. @peer NULL: dialled from outside. Between
+ * oob_fork_hold() before there is @fd and oob_fork_release(). */
 struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *peer,
                                  enum chan_state state);
 /* Closes without a message to anybody; the memory goes at reap(). Anywhere. */

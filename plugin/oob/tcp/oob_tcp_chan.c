@@ -110,10 +110,8 @@ struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *pee
     c->armed = state == CHAN_CONNECTING;
     c->since = c->last_rx = o->turn.now;
     c->deadline = o->turn.now + o->hello_timeout;
-    oob_fork_hold();
     c->next = o->chans;
     o->chans = c;
-    oob_fork_release();
     if (peer != NULL) {
         peer->chans++;
     } else {

@@ -167,29 +167,40 @@ static int make_descriptor(struct tcp_oob *o)
     return 0;
 }
 
+/* 0, or why there is none. */
+static int accept_one(struct tcp_oob *o)
+{
+    int one = 1, fd, err = 0;
+
+    oob_fork_hold();
+    fd = accept4(o->door.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+        err = errno;
+    } else {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        (void)oob_chan_create(o, fd, NULL, CHAN_HELLO);
+    }
+    oob_fork_release();
+    return err;
+}
+
 void oob_door_accept(struct tcp_oob *o)
 {
-    int one = 1;
-
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         uint64_t when;
-        int fd;
+        int err;
         if (o->door.pending >= o->door.places && !make_room(o, &when)) {
             pause_until(o, when);
             return;
         }
-        fd = accept4(o->door.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) {
-            if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) {
-                return;
-            }
+        err = accept_one(o);
+        if (err == EMFILE || err == ENFILE || err == ENOBUFS || err == ENOMEM) {
             if (!make_descriptor(o)) {
                 return;
             }
-            continue;
+        } else if (err != 0) {
+            return;
         }
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        (void)oob_chan_create(o, fd, NULL, CHAN_HELLO);
     }
 }
 

@@ -121,21 +121,30 @@ static void redial_schedule(struct tcp_peer *p)
     oob_tcp_touch(p->oob);
 }
 
-void oob_peer_dial(struct tcp_peer *p)
+/* *@err: of connect(). NULL: no channel. */
+static struct tcp_chan *dial_begin(struct tcp_peer *p, int *err)
 {
-    struct tcp_oob *o = p->oob;
     struct sockaddr_storage ss;
     socklen_t len = sockaddr_fill(p, &ss);
-    int one = 1, err, fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    struct tcp_chan *c;
+    struct tcp_chan *c = NULL;
+    int one = 1, fd;
 
-    if (fd < 0) {
-        oob_peer_lost(p, NULL, 0);
-        return;
+    oob_fork_hold();
+    fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        *err = connect(fd, (struct sockaddr *)&ss, len) == 0 ? 0 : errno;
+        c = oob_chan_create(p->oob, fd, p, CHAN_CONNECTING);
     }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    err = connect(fd, (struct sockaddr *)&ss, len) == 0 ? 0 : errno;
-    c = oob_chan_create(o, fd, p, CHAN_CONNECTING);
+    oob_fork_release();
+    return c;
+}
+
+void oob_peer_dial(struct tcp_peer *p)
+{
+    int err = 0;
+    struct tcp_chan *c = dial_begin(p, &err);
+
     if (c == NULL) {
         oob_peer_lost(p, NULL, 0);
         return;

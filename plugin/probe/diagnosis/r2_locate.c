@@ -439,12 +439,16 @@ static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
     r2_verdict_announce(inst, k);
 }
 
-/* A case that is held, since the one auxiliary port may be broken itself, may be decided: another
- * case has just shown that it is not. */
-static bool is_aux_vouched(const struct r2_inst *inst, const struct r2_case *k)
+/* A case that is held since the one auxiliary port may be broken itself: whether another case has
+ * shown that it is not, and with that it is known what is. */
+static bool is_aux_vouched(struct r2_inst *inst, struct r2_case *k)
 {
-    return k->found == PROBE_BLAME_UNKNOWN && k->theirs.complete &&
-           k->facts.local.aux_n < PROBE_SEVERAL && aux_reaches_others(inst, k);
+    if (k->found != PROBE_BLAME_UNKNOWN || !k->theirs.complete || !failed(k->facts.local.aux) ||
+        k->facts.local.aux_n >= PROBE_SEVERAL || !aux_reaches_others(inst, k)) {
+        return false;
+    }
+    add_up(inst, k);
+    return k->found != PROBE_BLAME_UNKNOWN;
 }
 
 /* What a port says of itself needs nobody else's report. */
@@ -466,7 +470,7 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
     }
     if (k->state == R2_CASE_HELD &&
         (clock >= k->until.held || (k->theirs.complete && !k->theirs.in_facts) ||
-         confirmed_well(inst, k) || is_aux_vouched(inst, k) || r2_locate_late(inst, k))) {
+         confirmed_well(inst, k) || r2_locate_late(inst, k) || is_aux_vouched(inst, k))) {
         decide(inst, k, clock);
     }
     if (k->state == R2_CASE_DECIDED && clock >= k->until.kept) {

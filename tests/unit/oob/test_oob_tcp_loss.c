@@ -281,7 +281,7 @@ START_TEST(killed_with_a_child)
     struct r2_oob_name name;
     int pipefd[2], waits = 0;
     pid_t parent, child = 0;
-    uint64_t at;
+    uint64_t at = 0;
 
     ck_assert_int_eq(pipe(pipefd), 0);
     parent = fork();
@@ -310,14 +310,15 @@ START_TEST(killed_with_a_child)
     a = ep_new();
     dial(a, &name);
     while (!a->up && waits++ < 5000) {
-        a->oob->ops->progress(a->oob, real_ns());
+        at = real_ns();
+        a->oob->ops->progress(a->oob, at);
         usleep(1000);
     }
     ck_assert_int_eq(a->up, 1);
     ck_assert_int_eq(read(pipefd[0], &child, sizeof(child)), sizeof(child));
+    ck_assert_int_eq(a->down, 0);
     kill(parent, SIGKILL);
     waitpid(parent, NULL, 0);
-    at = real_ns();
     for (waits = 0; !a->down && waits < 20000; waits++) {
         a->oob->ops->progress(a->oob, at); /* no silence is too long */
         usleep(1000);

@@ -173,10 +173,10 @@ void oob_listen_forget(struct tcp_oob *o);
 void oob_fork_hold(void);
 void oob_fork_release(void);
 /*
- * Ends the socket *@fd, which is in @o's epoll, and makes *@fd -1; between the two above. Other
- * processes may have it, too: a child between fork() and exec(), or one forked before there was an
- * endpoint. Then close() alone neither takes it out of the epoll, which goes on to tell of events
- * of a channel that has been freed, nor tells the peer.
+ * Ends the socket *@fd, which is in @o's epoll, and makes *@fd -1; between the two above. A child
+ * may have it, too, as one of posix_spawn() between its fork() and exec(), where no handler runs.
+ * Then close() alone neither takes it out of the epoll, which goes on to tell of events of a
+ * channel that has been freed, nor tells the peer.
  */
 void oob_fd_close(const struct tcp_oob *o, int *fd);
 

@@ -24,8 +24,7 @@
 #define HELD_MOST                                                                                  \
     R2_MS(4000) /* ... since it was opened, where a probe is still out: a busy NIC is given up to  \
                 2 s */
-#define MOMENT_MOST R2_MS(1000) /* cases that are opened no further apart are of one moment */
-#define SAY_MOST    20          /* x T_repeat */
+#define SAY_MOST 20 /* x T_repeat */
 
 static const char *const state_names[R2_CASE_STATES] = {"free", "probing", "waiting", "held",
                                                         "decided"};
@@ -288,37 +287,6 @@ static int own_probe_ok(const struct r2_inst *inst, const struct r2_case *k, uin
 }
 
 /*
- * The pair to the auxiliary port of @a has a case of its own, of the same moment, and the process
- * there says that its port reaches others. In a ring of four hosts nobody else knows: a host that
- * neither neighbour reaches has no other pairs.
- */
-static bool reaches_others(const struct r2_inst *inst, const struct r2_case *k,
-                           const struct r2_case_probe *a)
-{
-    for (int i = 0; i < R2_CASES; i++) {
-        const struct r2_case *o = &inst->diagnosis.cases[i];
-        uint64_t apart = o->opened > k->opened ? o->opened - k->opened : k->opened - o->opened;
-
-        if (o->state != R2_CASE_FREE && o->peer == a->peer && o->nic == a->nic &&
-            o->peer_nic == a->peer_nic && apart <= MOMENT_MOST && o->theirs.complete &&
-            o->theirs.report.end.aux == PROBE_OK) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool aux_reaches_others(const struct r2_inst *inst, const struct r2_case *k)
-{
-    for (int i = 0; i < k->probes.n_aux; i++) {
-        if (failed(k->probes.aux[i].outcome) && reaches_others(inst, k, &k->probes.aux[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/*
  * A single silent auxiliary port may be broken itself. It is not when it answers somebody else; and
  * where the other end reaches nobody either, one cause is likelier than three. Then it counts in
  * full.
@@ -327,7 +295,7 @@ static void weigh_aux(const struct r2_inst *inst, struct r2_case *k)
 {
     struct probe_end *l = &k->facts.local, *r = &k->facts.remote;
     int nobody = failed(l->aux) && failed(r->aux), r_alive = nobody;
-    int l_alive = nobody || aux_reaches_others(inst, k);
+    int l_alive = nobody || r2_locate_aux_reaches_others(inst, k);
 
     for (int i = 0; i < k->probes.n_aux; i++) {
         l_alive |=
@@ -439,18 +407,6 @@ static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
     r2_verdict_announce(inst, k);
 }
 
-/* A case that is held since the one auxiliary port may be broken itself: whether another case has
- * shown that it is not, and with that it is known what is. */
-static bool is_aux_vouched(struct r2_inst *inst, struct r2_case *k)
-{
-    if (k->found != PROBE_BLAME_UNKNOWN || !k->theirs.complete || !failed(k->facts.local.aux) ||
-        k->facts.local.aux_n >= PROBE_SEVERAL || !aux_reaches_others(inst, k)) {
-        return false;
-    }
-    add_up(inst, k);
-    return k->found != PROBE_BLAME_UNKNOWN;
-}
-
 /* What a port says of itself needs nobody else's report. */
 static int settled_here(const struct r2_case *k)
 {
@@ -470,7 +426,7 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
     }
     if (k->state == R2_CASE_HELD &&
         (clock >= k->until.held || (k->theirs.complete && !k->theirs.in_facts) ||
-         confirmed_well(inst, k) || r2_locate_late(inst, k) || is_aux_vouched(inst, k))) {
+         confirmed_well(inst, k) || r2_locate_late(inst, k))) {
         decide(inst, k, clock);
     }
     if (k->state == R2_CASE_DECIDED && clock >= k->until.kept) {

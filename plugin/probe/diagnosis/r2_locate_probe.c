@@ -19,8 +19,8 @@
                 in r2_locate.c */
 #define ASKED_NS R2_MS(1000) /* a pair that was given up within that time has been probed */
 #define TOGETHER_NS                                                                                \
-    R2_MS(1000) /* two pairs whose last signs of life lie no further apart failed at the same time \
-                 */
+    R2_MS(1000) /* two pairs whose last signs of life, or whose cases, lie no further apart failed \
+                   at the same time */
 
 enum probe_port r2_locate_port(const struct r2_inst *inst, int nic)
 {
@@ -238,6 +238,37 @@ static bool has_failed_together(const struct r2_inst *inst, const struct r2_case
     here = alive_at(pair_of(inst, &k->probes.direct));
     there = alive_at(pair_of(inst, a));
     return here && there && (here > there ? here - there : there - here) <= TOGETHER_NS;
+}
+
+/* The pair of @a has a case that was opened with @k, in which its other end reports that it reaches
+ * others. */
+static bool reaches_others(const struct r2_inst *inst, const struct r2_case *k,
+                           const struct r2_case_probe *a)
+{
+    for (int i = 0; i < R2_CASES; i++) {
+        const struct r2_case *o = &inst->diagnosis.cases[i];
+        uint64_t apart = o->opened > k->opened ? o->opened - k->opened : k->opened - o->opened;
+
+        if (o->state != R2_CASE_FREE && o->peer == a->peer && o->nic == a->nic &&
+            o->peer_nic == a->peer_nic && apart <= TOGETHER_NS && o->theirs.complete &&
+            o->theirs.report.end.aux == PROBE_OK) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool r2_locate_aux_reaches_others(const struct r2_inst *inst, const struct r2_case *k)
+{
+    for (int i = 0; i < k->probes.n_aux; i++) {
+        const struct r2_case_probe *a = &k->probes.aux[i];
+
+        if (a->peer && (a->outcome == PROBE_TIMEOUT || a->outcome == PROBE_ERROR) &&
+            reaches_others(inst, k, a)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void take_stock(const struct r2_inst *inst, struct r2_case *k)

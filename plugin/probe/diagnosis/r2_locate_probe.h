@@ -3,6 +3,8 @@
 #ifndef R2_LOCATE_PROBE_H
 #define R2_LOCATE_PROBE_H
 
+#include <stdbool.h>
+
 #include "r2_locate.h"
 
 /* What the last check of the port of our NIC @nic found. */
@@ -26,6 +28,11 @@ void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum pr
 int r2_locate_open(const struct r2_inst *inst, const struct r2_case *k);
 /* Takes such answers, or that none came. 1: there were any. */
 int r2_locate_late(const struct r2_inst *inst, struct r2_case *k);
+
+/* Whether an auxiliary port that was silent in @k is known to answer somebody else: the process
+ * that has it reports so in the case of the pair to it, of the same second. In a ring of four hosts
+ * nobody else knows that: whom both neighbours do not reach has no other pairs. */
+bool r2_locate_aux_reaches_others(const struct r2_inst *inst, const struct r2_case *k);
 
 /* The peer's process has announced nothing at all: what it might have explained counts as silent.
  */

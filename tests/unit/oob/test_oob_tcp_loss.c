@@ -374,6 +374,26 @@ START_TEST(closed_while_a_child_has_it)
 }
 END_TEST
 
+/* Nobody is let in any more while an endpoint ends, though a child has its port, too. */
+START_TEST(the_port_is_closed_while_a_child_has_it)
+{
+    struct ep *b = ep_new();
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(b->name.port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    pid_t child = child_with_all();
+
+    ck_assert_int_gt(child, 0);
+    b->oob->ops->drain(b->oob, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), -1);
+    ck_assert_int_eq(errno, ECONNREFUSED);
+    close(fd);
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+}
+END_TEST
+
 #define PEERS (R2_LOG_FIRST + 8)
 
 /* All peers of a job go at once, as at its end: the first are named, the others counted. */
@@ -402,8 +422,13 @@ END_TEST
 int main(void)
 {
     static const TTest **const cases[] = {
-        &channels_lost_together_are_counted,   &killed_with_a_child, &closed_while_a_child_has_it,
-        &simultaneous_dial_is_decided_by_uuid, &cut_and_redialled,   &half_open,
+        &channels_lost_together_are_counted,
+        &killed_with_a_child,
+        &closed_while_a_child_has_it,
+        &the_port_is_closed_while_a_child_has_it,
+        &simultaneous_dial_is_decided_by_uuid,
+        &cut_and_redialled,
+        &half_open,
     };
     static const struct rig_loop loops[] = {
         {&simultaneous_dial, 40},

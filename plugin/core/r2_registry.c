@@ -476,6 +476,32 @@ struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob)
     return p;
 }
 
+const char *r2_peer_nic_name(const struct r2_peer *peer, unsigned nic)
+{
+    for (const struct r2_comm *c = peer->comms; c; c = c->list.peer_next) {
+        for (int p = 0; p < c->conn.npaths; p++) {
+            if (c->conn.path[p].peer_nic == nic && c->far.nic[p][0]) {
+                return c->far.nic[p];
+            }
+        }
+    }
+    return NULL;
+}
+
+bool r2_peer_is_missed(const struct r2_peer *peer)
+{
+    bool missed = false;
+
+    for (struct r2_comm *c = peer->comms; c && !missed; c = c->list.peer_next) {
+        if (atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+            r2_comm_visit(c);
+            missed = !c->fo.bye.peer && c->fo.error == R2_OK;
+            r2_comm_unvisit(c);
+        }
+    }
+    return missed;
+}
+
 void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
                   const union fo_body *body)
 {

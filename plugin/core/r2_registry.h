@@ -80,6 +80,12 @@ void r2_peer_enter(struct r2_inst *inst, struct r2_peer *peer);
 void r2_peer_unlink(struct r2_inst *inst, struct r2_peer *peer);
 /* Service thread. NULL: no connection to that process. */
 struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob);
+/* Service thread. What the process calls its NIC @nic, by what it said when a connection was set
+ * up; NULL: no connection to it has a path over that one. Lives as long as the connection. */
+const char *r2_peer_nic_name(const struct r2_peer *peer, unsigned nic);
+/* Service thread, no gate held. Whether its end is the end of some connection: not one that had
+ * closed in order. */
+bool r2_peer_is_missed(const struct r2_peer *peer);
 /* Service thread. Adds a record to the message that gathers for @peer; what is full is handed to
  * inst->above.post first (P30). */
 void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,

@@ -161,8 +161,6 @@ void r2_peer_channel_down(void *instance, struct r2_oob_peer *oob, int refused)
     }
 }
 
-static bool is_missed(struct r2_inst *inst, const struct r2_peer *peer);
-
 /* Data goes on without it; the next failure is settled over NICs at best: people are to mend it
  * before. Nothing new where its process or host is blamed. */
 static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
@@ -178,7 +176,7 @@ static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64
         return UINT64_MAX; /* it may speak again over NICs, and the channel be lost still */
     }
     peer->channel.logged = 1;
-    if (is_missed(inst, peer)) {
+    if (r2_peer_is_missed(peer)) {
         r2_verdict_channel(inst, peer);
     }
     return UINT64_MAX;
@@ -197,21 +195,6 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
         r2_peer_post(inst, p);
     }
     return next;
-}
-
-/* Whether its end is the end of some connection: not one that had closed in order. */
-static bool is_missed(struct r2_inst *inst, const struct r2_peer *peer)
-{
-    int missed = 0;
-
-    for (struct r2_comm *c = peer->comms; c && !missed; c = c->list.peer_next) {
-        if (atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN) {
-            r2_comm_visit(c);
-            missed = !c->fo.bye.peer && c->fo.error == R2_OK;
-            r2_comm_unvisit(c);
-        }
-    }
-    return missed;
 }
 
 /*
@@ -240,7 +223,7 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
     if (r2_elapsed(now, peer->refused_since) < REFUSED_LIMIT_NS) {
         return ask_over_nics(inst, peer, now);
     }
-    if (is_missed(inst, peer)) {
+    if (r2_peer_is_missed(peer)) {
         r2_locate_peer(inst, peer, PROBE_ERROR);
     }
     snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections",

@@ -82,15 +82,23 @@ static int is_false(const char *text)
 }
 
 /* Whether NIC @nic of host @h was cut from some NIC of every other host: nobody can tell that from
- * its cable. */
+ * its cable. Nor where all others' NICs of its rail were hurt but those that it was cut from: the
+ * job learns which were hurt in the same tenths of a second. */
 static int is_cut_off(int h, int nic)
 {
+    int cut = 0;
+
     for (int far = 0; far < soak_rank.plan->hosts; far++) {
-        if (far != h && atomic_load(&soak_rank.board->cut[h][nic][far]) == 0) {
+        int hurt =
+            !soak_rank.plan->crossrail && atomic_load(&soak_rank.board->touched[far]) >> nic & 1;
+
+        if (far != h && atomic_load(&soak_rank.board->cut[h][nic][far])) {
+            cut++;
+        } else if (far != h && !hurt) {
             return 0;
         }
     }
-    return 1;
+    return cut != 0;
 }
 
 static int was_cut(int h, int nic)

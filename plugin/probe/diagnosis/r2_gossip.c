@@ -385,6 +385,14 @@ static void answered(struct r2_pair *pair, int first)
     }
 }
 
+bool r2_gossip_port_is_blamed(const struct r2_inst *inst, uint64_t guid, uint8_t port)
+{
+    struct probe_subject s = {.a = guid, .pa = port};
+    const struct probe_report *w = guid ? probe_gossip_find(inst->diagnosis.gossip, &s) : NULL;
+
+    return w && w->blame != PROBE_BLAME_NONE;
+}
+
 int r2_gossip_blamed(const struct r2_pair *pair)
 {
     return blamed(pair->inst, pair);

@@ -5,6 +5,8 @@
 #ifndef R2_GOSSIP_H
 #define R2_GOSSIP_H
 
+#include <stdbool.h>
+
 #include "probe/probe_gossip.h"
 
 struct r2_subscriber;
@@ -65,6 +67,8 @@ enum r2_gossip_place {
  */
 const struct probe_report *r2_gossip_reason(const struct r2_pair *pair,
                                             enum r2_gossip_place *place);
+/* Whether that port, or its NIC, is. */
+bool r2_gossip_port_is_blamed(const struct r2_inst *inst, uint64_t guid, uint8_t port);
 /* Whether @peer's process, or its host, is. */
 int r2_gossip_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer);
 /* Whether @s concerns @pair: one of its NICs, the way between them, or the peer's

@@ -298,15 +298,17 @@ static void weigh_aux(const struct r2_inst *inst, struct r2_case *k)
     int l_alive = nobody || r2_locate_aux_reaches_others(inst, k);
 
     for (int i = 0; i < k->probes.n_aux; i++) {
-        l_alive |=
-            failed(k->probes.aux[i].outcome) &&
-            (peer_probe_ok(&k->theirs.report, k->probes.aux[i].guid, k->probes.aux[i].peer_port) ||
-             own_probe_ok(inst, k, k->probes.aux[i].guid, k->probes.aux[i].peer_port));
+        const struct r2_case_probe *a = &k->probes.aux[i];
+
+        l_alive |= r2_locate_is_silent(inst, a->outcome, a->guid, a->peer_port) &&
+                   (peer_probe_ok(&k->theirs.report, a->guid, a->peer_port) ||
+                    own_probe_ok(inst, k, a->guid, a->peer_port));
     }
     for (int i = 0; i < k->theirs.report.n_aux; i++) {
-        r_alive |=
-            failed(k->theirs.report.aux[i].outcome) &&
-            own_probe_ok(inst, k, k->theirs.report.aux[i].guid, k->theirs.report.aux[i].port);
+        const struct fo_locate_aux *a = &k->theirs.report.aux[i];
+
+        r_alive |= r2_locate_is_silent(inst, a->outcome, a->guid, a->port) &&
+                   own_probe_ok(inst, k, a->guid, a->port);
     }
     if (l_alive && l->aux_n < PROBE_SEVERAL) {
         l->aux_n = PROBE_SEVERAL;
@@ -324,6 +326,7 @@ static uint8_t both(uint8_t here, uint8_t there)
 
 static void add_up(struct r2_inst *inst, struct r2_case *k)
 {
+    r2_locate_take_stock(inst, k);
     k->facts.peer = k->peer->refused_since                                ? PROBE_ERROR
                     : k->theirs.heard || k->peer->last_contact > k->since ? PROBE_OK
                                                                           : PROBE_TIMEOUT;
@@ -331,7 +334,7 @@ static void add_up(struct r2_inst *inst, struct r2_case *k)
         r2_locate_peer_silent(inst, k);
     }
     if (k->theirs.complete) {
-        k->facts.remote = k->theirs.report.end;
+        k->facts.remote = r2_locate_far_end(inst, &k->theirs.report);
         k->facts.direct = both(k->facts.direct, k->theirs.report.direct);
         weigh_aux(inst, k);
         k->theirs.in_facts = 1;
@@ -413,8 +416,19 @@ static int settled_here(const struct r2_case *k)
     return k->facts.local.port != PROBE_PORT_UP && k->facts.local.port != PROBE_PORT_NA;
 }
 
+/* A process that refuses and that no connection misses has ended in order: nobody waits for the
+ * verdict, and what does not answer from now on went with it. */
+static bool has_left(const struct r2_peer *peer)
+{
+    return peer->refused_since && !r2_peer_is_missed(peer);
+}
+
 static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_t now)
 {
+    if (k->state != R2_CASE_DECIDED && has_left(k->peer)) {
+        case_move(k, R2_CASE_FREE);
+        return 0;
+    }
     if (k->state == R2_CASE_PROBING && r2_locate_gather(inst, k, clock)) {
         case_move(k, R2_CASE_WAITING);
         k->send.at = 0;

@@ -12,6 +12,7 @@
 #include "probe/health/r2_loopback.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_watch.h"
+#include "r2_gossip.h"
 
 #define OWN_MIN R2_MS(250) /* own probes; longer where the probes' own limits are */
 #define OWN_MAX                                                                                    \
@@ -263,7 +264,7 @@ bool r2_locate_aux_reaches_others(const struct r2_inst *inst, const struct r2_ca
     for (int i = 0; i < k->probes.n_aux; i++) {
         const struct r2_case_probe *a = &k->probes.aux[i];
 
-        if (a->peer && (a->outcome == PROBE_TIMEOUT || a->outcome == PROBE_ERROR) &&
+        if (a->peer && r2_locate_is_silent(inst, a->outcome, a->guid, a->peer_port) &&
             reaches_others(inst, k, a)) {
             return true;
         }
@@ -271,16 +272,57 @@ bool r2_locate_aux_reaches_others(const struct r2_inst *inst, const struct r2_ca
     return false;
 }
 
-static void take_stock(const struct r2_inst *inst, struct r2_case *k)
+bool r2_locate_is_silent(const struct r2_inst *inst, uint8_t outcome, uint64_t guid, uint8_t port)
 {
+    return (outcome == PROBE_TIMEOUT || outcome == PROBE_ERROR) &&
+           !r2_gossip_port_is_blamed(inst, guid, port);
+}
+
+/* Those that are evidence. */
+static int aux_that_counts(const struct r2_inst *inst, const struct r2_case *k,
+                           struct r2_case_probe out[R2_CASE_AUX])
+{
+    int n = 0;
+
+    for (int i = 0; i < k->probes.n_aux; i++) {
+        const struct r2_case_probe *a = &k->probes.aux[i];
+
+        if (a->outcome == PROBE_OK ||
+            r2_locate_is_silent(inst, a->outcome, a->guid, a->peer_port)) {
+            out[n++] = *a;
+        }
+    }
+    return n;
+}
+
+void r2_locate_take_stock(const struct r2_inst *inst, struct r2_case *k)
+{
+    struct r2_case_probe aux[R2_CASE_AUX];
+    int n_aux = aux_that_counts(inst, k, aux);
+
     k->facts.direct = k->probes.direct.outcome;
-    k->facts.local.aux = any(k->probes.aux, k->probes.n_aux, 1, &k->facts.local.aux_n);
+    k->facts.local.aux = any(aux, n_aux, 1, &k->facts.local.aux_n);
     k->facts.others = any(k->probes.more, k->probes.n_more, 0, &k->facts.others_n);
     for (int i = 0; i < k->probes.n_more && k->facts.others_n < PROBE_SEVERAL; i++) {
         if (has_failed_together(inst, k, &k->probes.more[i])) {
             k->facts.others_n = PROBE_SEVERAL;
         }
     }
+}
+
+struct probe_end r2_locate_far_end(const struct r2_inst *inst, const struct fo_locate *m)
+{
+    struct probe_end end = m->end;
+    uint8_t silent = 0;
+
+    for (int i = 0; i < m->n_aux; i++) {
+        silent += r2_locate_is_silent(inst, m->aux[i].outcome, m->aux[i].guid, m->aux[i].port);
+    }
+    if (end.aux == PROBE_TIMEOUT || end.aux == PROBE_ERROR) {
+        end.aux_n = end.aux_n < silent ? end.aux_n : silent; /* whose hosts are not known here */
+        end.aux = silent ? end.aux : PROBE_NA;
+    }
+    return end;
 }
 
 /* Returns whether it is still open. */
@@ -311,7 +353,7 @@ int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
         k->facts.local.loop = l->outcome;
         k->loopback.at = now;
     }
-    take_stock(inst, k);
+    r2_locate_take_stock(inst, k);
     return !open || clock >= k->until.own || k->facts.local.port != PROBE_PORT_UP;
 }
 
@@ -320,7 +362,7 @@ void r2_locate_peer_silent(const struct r2_inst *inst, struct r2_case *k)
     count_alone(&k->probes.direct, 1, k->peer);
     count_alone(k->probes.aux, k->probes.n_aux, k->peer);
     count_alone(k->probes.more, k->probes.n_more, k->peer);
-    take_stock(inst, k);
+    r2_locate_take_stock(inst, k);
 }
 
 void r2_locate_probe_drop(struct r2_case *k, const struct r2_peer *peer)
@@ -339,7 +381,7 @@ void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum pr
 {
     own_probe_end(&k->probes.direct, o);
     k->probes.direct.at = r2_now(inst);
-    take_stock(inst, k);
+    r2_locate_take_stock(inst, k);
 }
 
 /* The pair whose answer @a lacks; NULL: it has one, or that pair is gone. */
@@ -402,7 +444,7 @@ int r2_locate_late(const struct r2_inst *inst, struct r2_case *k)
         n += take_late(inst, k, &k->probes.more[i]);
     }
     if (n) {
-        take_stock(inst, k);
+        r2_locate_take_stock(inst, k);
     }
     return n != 0;
 }

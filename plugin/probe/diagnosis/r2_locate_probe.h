@@ -21,6 +21,14 @@ void r2_locate_probe(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pa
  * over. @clock: the watch's. */
 int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock);
 
+/* Our end's facts anew, from what has been answered and what the job knows by now. */
+void r2_locate_take_stock(const struct r2_inst *inst, struct r2_case *k);
+/* The peer's, as it reports them, likewise. */
+struct probe_end r2_locate_far_end(const struct r2_inst *inst, const struct fo_locate *m);
+/* An auxiliary port did not answer, and nobody blames it: one that is blamed is silent whatever the
+ * port does that probed it. */
+bool r2_locate_is_silent(const struct r2_inst *inst, uint8_t outcome, uint64_t guid, uint8_t port);
+
 /* The pair itself is answered, or not, after the time of the case was over. */
 void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum probe_outcome o);
 /* Whether an answer may still come that the time of the case was too short for: a probe that

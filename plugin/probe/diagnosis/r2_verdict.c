@@ -276,7 +276,9 @@ void r2_verdict_announce(struct r2_inst *inst, const struct r2_case *k)
         name_it(&f.report, inst->oob->ops->peer_str(k->peer->oob),
                 ""); /* no connection to it has stood: its address is all that is known */
     } else if (f.report.host[0] == '\0' && k->peer && r2_blame_is_remote(f.v.blame)) {
-        name_it(&f.report, k->peer->host, ""); /* its NIC has not said its name */
+        const char *nic = r2_peer_nic_name(k->peer, k->peer_nic);
+
+        name_it(&f.report, k->peer->host, nic ? nic : ""); /* its number at most is known */
     } else if (f.report.host[0] == '\0') {
         about_nic(inst, k->nic, &f.report);
     }

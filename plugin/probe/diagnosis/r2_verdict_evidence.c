@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/r2_inst.h"
+#include "core/r2_registry.h"
 #include "probe/health/r2_counters.h"
 #include "probe/health/r2_pair.h"
 
@@ -24,11 +25,21 @@ const char *r2_evidence_port(uint8_t p)
     return p < PROBE_PORTS ? name[p] : "?";
 }
 
+/* The name of a peer's NIC: of the announcement of its pair with ours, which a NIC that breaks
+ * early never makes, else of the set-up of a connection. NULL: not known. */
+static const char *nic_of(const struct r2_inst *inst, const struct r2_peer *peer, int nic,
+                          int peer_nic)
+{
+    const struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
+
+    return pair && pair->far.name[0] ? pair->far.name : r2_peer_nic_name(peer, (unsigned)peer_nic);
+}
+
 const char *r2_evidence_peer_nic(struct r2_inst *inst, const struct r2_case *k)
 {
-    const struct r2_pair *pair = k->peer ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
+    const char *name = k->peer ? nic_of(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
-    return pair && pair->far.name[0] ? pair->far.name : "?";
+    return name ? name : "?";
 }
 
 static void put(struct r2_evidence *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -80,11 +91,11 @@ static void port_of(const struct r2_inst *inst, uint64_t guid, uint8_t port, cha
 static void put_own_probe(const struct r2_inst *inst, const struct r2_case *k,
                           const struct r2_case_probe *a, struct r2_evidence *e)
 {
-    const struct r2_pair *pair = a->peer ? r2_pair_find(inst, a->peer, a->nic, a->peer_nic) : NULL;
+    const char *name = a->peer ? nic_of(inst, a->peer, a->nic, a->peer_nic) : NULL;
     char to[80];
 
-    if (pair && pair->far.name[0]) {
-        snprintf(to, sizeof(to), "%s %s", a->host[0] ? a->host : pair->peer->host, pair->far.name);
+    if (name) {
+        snprintf(to, sizeof(to), "%s %s", a->host[0] ? a->host : a->peer->host, name);
     } else {
         port_of(inst, a->guid, a->peer_port, to, sizeof(to));
     }

@@ -2,6 +2,7 @@
  * connections of the rig. */
 #include "plugin/base/r2_log.h"
 #include "plugin/probe/diagnosis/r2_verdict.h"
+#include "plugin/service/r2_peer.h"
 #include "probe/probe_verdict.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_locate_probe.h"
@@ -90,6 +91,23 @@ static void both_down(void)
     }
 }
 
+/* The outcome in the line of the evidence that begins with @what and has a time if @timed. */
+static void evidence_has(const struct r2_evidence *e, const char *what, int timed,
+                         const char *outcome)
+{
+    for (int i = 0; i < e->n; i++) {
+        const char *rest = e->line[i] + strlen(what);
+        const char *at = strstr(e->line[i], " at +");
+
+        if (strncmp(e->line[i], what, strlen(what)) == 0) {
+            ck_assert_msg(strstr(rest, outcome) != NULL && (at != NULL) == timed, "%s", e->line[i]);
+            ck_assert_msg(!timed || (atof(at + 5) >= 0 && atof(at + 5) < 2000), "%s", e->line[i]);
+            return;
+        }
+    }
+    ck_abort_msg("no '%s' in the evidence", what);
+}
+
 /* clang-format off */
 #define OUR_CABLE   {PROBE_TIMEOUT, PROBE_OK, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_TIMEOUT, 2}, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}}
 #define ITS_CABLE   {PROBE_TIMEOUT, PROBE_OK, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {PROBE_PORT_UP, PROBE_OK, PROBE_TIMEOUT, 2}}
@@ -155,6 +173,66 @@ START_TEST(its_cable_without_a_name)
 {
     begin(NULL);
     has(line_of(9, (struct probe_facts)ITS_CABLE), "R2-L02 host=host1 nic=- peer=host0:fab0 ");
+    end();
+}
+END_TEST
+
+/* It broke before the pair to it was announced: connections have its name from their set-up. */
+START_TEST(its_cable_named_at_set_up)
+{
+    struct r2_evidence e;
+    struct r2_case k = {.facts = ITS_CABLE, .theirs.in_facts = 1};
+    struct r2_pair *pair;
+
+    begin(NULL);
+    pair = r2_pair_find(rig->side[0].inst, rig->side[0].comm->peer, 0, 0);
+    ck_assert_ptr_nonnull(pair);
+    memset(&pair->far, 0, sizeof(pair->far));
+    has(line_of(0, (struct probe_facts)ITS_CABLE), "R2-L02 host=host1 nic=fab0 peer=host0:fab0 ");
+    k.peer = k.probes.direct.peer = rig->side[0].comm->peer;
+    r2_evidence_gather(rig->side[0].inst, &k, &e);
+    evidence_has(&e, "host0 fab0 to host1 fab0:", 0, "not probed");
+    evidence_has(&e, "host1 fab0, its own report", 0, "port up, loop ok");
+    evidence_has(&e, "host1 fab0 to host0 fab0:", 0, "not probed");
+    end();
+}
+END_TEST
+
+/* A case that is open when the peer's host refuses: a peer whose connections have all closed in
+ * order takes it along, one that is missed is its verdict. */
+START_TEST(a_peer_that_has_left)
+{
+    int left = _i;
+    struct r2_inst *inst;
+    struct r2_case *k;
+
+    begin(NULL);
+    inst = rig->side[0].inst;
+    k = &inst->diagnosis.cases[0];
+    ck_assert_int_eq(k->state, R2_CASE_FREE);
+    *k = (struct r2_case){.peer = rig->side[0].comm->peer,
+                          .state = R2_CASE_HELD,
+                          .since = r2_now(inst),
+                          .opened = inst->watch.clock,
+                          .until.held = inst->watch.clock,
+                          .theirs.complete = 1,
+                          .theirs.in_facts = 1};
+    rig_enter(&rig->side[0]);
+    for (struct r2_comm *c = k->peer->comms; c; c = c->list.peer_next) {
+        c->fo.bye.peer = (uint8_t)left;
+    }
+    inst->watch.probing = 1;
+    r2_peer_channel_down(inst, k->peer->oob, 1);
+    rig_kick(&rig->side[0]);
+    rig_run(rig, 10 * RIG_MS);
+    r2_log_flush();
+    ck_assert_int_eq(k->state, left ? R2_CASE_FREE : R2_CASE_DECIDED);
+    ck_assert_msg((strstr(rig->last_warn[0], "R2-P01 host=host1 ") == NULL) == left, "%s",
+                  rig->last_warn[0]);
+    for (struct r2_comm *c = rig->side[0].comm->peer->comms; c; c = c->list.peer_next) {
+        c->fo.bye.peer = 0;
+    }
+    r2_peer_channel_up(inst, rig->side[0].comm->peer->oob);
     end();
 }
 END_TEST
@@ -403,23 +481,6 @@ static const struct r2_case *case_of(int side)
     return NULL;
 }
 
-/* The outcome in the line of the evidence that begins with @what and has a time if @timed. */
-static void evidence_has(const struct r2_evidence *e, const char *what, int timed,
-                         const char *outcome)
-{
-    for (int i = 0; i < e->n; i++) {
-        const char *rest = e->line[i] + strlen(what);
-        const char *at = strstr(e->line[i], " at +");
-
-        if (strncmp(e->line[i], what, strlen(what)) == 0) {
-            ck_assert_msg(strstr(rest, outcome) != NULL && (at != NULL) == timed, "%s", e->line[i]);
-            ck_assert_msg(!timed || (atof(at + 5) >= 0 && atof(at + 5) < 2000), "%s", e->line[i]);
-            return;
-        }
-    }
-    ck_abort_msg("no '%s' in the evidence", what);
-}
-
 /* Who asked whom, from both ends, with the outcome, and when it was seen. */
 START_TEST(evidence_names_all_who_were_asked)
 {
@@ -470,6 +531,8 @@ static void add(TCase *t)
     tcase_add_test(t, a_path);
     tcase_add_loop_test(t, its_cable, 0, 2);
     tcase_add_test(t, its_cable_without_a_name);
+    tcase_add_test(t, its_cable_named_at_set_up);
+    tcase_add_loop_test(t, a_peer_that_has_left, 0, 2);
     tcase_add_loop_test(t, a_peer, 0, 3);
     tcase_add_loop_test(t, a_peer_that_speaks_again, 0, 2);
     tcase_add_loop_test(t, a_pair_whose_host_stood_still, 0, 4);

@@ -25,6 +25,7 @@
 #include "core/r2_registry.h"
 #include "core/r2_visit.h"
 #include "ib_transport/ib_way_file.h"
+#include "probe/diagnosis/r2_last_path.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_hang.h"
@@ -206,17 +207,11 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 /* --- birth and death --- */
 
 /* Who hears of facts (r2_notify.h), from the bottom of the folders to the top. */
-static const struct r2_subscriber *const subscribers[] = {&r2_way_notified_subscriber,
-                                                          &r2_locate_subscriber,
-                                                          &r2_gossip_subscriber,
-                                                          &r2_way_subscriber,
-                                                          &r2_hang_subscriber,
-                                                          &r2_slowness_subscriber,
-                                                          &r2_slow_subscriber,
-                                                          &r2_report_subscriber,
-                                                          &r2_host_share_subscriber,
-                                                          &r2_drain_subscriber,
-                                                          NULL};
+static const struct r2_subscriber *const subscribers[] = {
+    &r2_way_notified_subscriber, &r2_locate_subscriber, &r2_last_path_subscriber,
+    &r2_gossip_subscriber,       &r2_way_subscriber,    &r2_hang_subscriber,
+    &r2_slowness_subscriber,     &r2_slow_subscriber,   &r2_report_subscriber,
+    &r2_host_share_subscriber,   &r2_drain_subscriber,  NULL};
 
 /* The peer is held over the message, as over one of the channel's. */
 static void deliver(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len)

@@ -31,6 +31,7 @@ piece "three hosts, two NICs each: a process that is stopped" "$B/r2_matrix" --d
 piece "virtual time, three hosts" "$B/r2_sim" --class locate --seeds 60
 piece "virtual time, two hosts" "$B/r2_sim" --class locate2 --seeds 30
 piece "virtual time, a ring of four hosts" "$B/r2_sim" --class locate-ring --seeds 48
+piece "virtual time, three hosts of one NIC" "$B/r2_sim" --class locate-one --seeds 48
 piece "rails reach each other, three hosts" "$B/r2_matrix" --dir "$B/matrix-three-cross" --hosts 3 --nics 3 --crossrail --seeds 16
 piece "rails reach each other, two hosts" "$B/r2_matrix" --dir "$B/matrix-two-cross" --hosts 2 --nics 3 --crossrail --seeds 16
 piece "virtual time, rails reach each other, three hosts" "$B/r2_sim" --class locate-cross --seeds 60

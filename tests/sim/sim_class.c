@@ -483,6 +483,7 @@ const struct sim_class sim_classes[] = {
      draw_resort},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
+    {"locate-one", "the same on three hosts of one NIC each (by name only)", sim_locate_one_draw},
     {"locate-ring", "the same in a ring of four hosts (by name only)", sim_locate_ring_draw},
     {"locate-late",
      "the same on three, where processes stand still for seconds and what broke is mended meanwhile (by name only)",

@@ -61,6 +61,17 @@ void sim_locate_ring_draw(struct sim_params *p, struct fab_rng *r)
     p->conns = 8;
 }
 
+/* Every path is its connection's last one: nothing ends by silence, and a case of it opens. Half of
+ * what breaks is mended. */
+void sim_locate_one_draw(struct sim_params *p, struct fab_rng *r)
+{
+    draw(p, r, 3);
+    p->nics = 1;
+    p->give_up_ms = 4000; /* within the time that is listened */
+    p->mended_ns = sim_pct(r, 50) ? 3000 * SIM_MS : 0;
+    p->hold_ns += p->mended_ns;
+}
+
 /* Rails reach each other; whether paths may go across them is drawn. */
 static void draw_cross(struct sim_params *p, struct fab_rng *r, int hosts)
 {
@@ -99,14 +110,20 @@ void sim_locate_still_draw(struct sim_params *p, struct fab_rng *r)
     p->stall_ms += (int)(p->still_ns / SIM_MS);
 }
 
-static void kill_host(struct sim *s)
+/* Connections to and from the host may end. */
+static void may_end(struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
         if (s->conn[i].s.proc->index == s->located.host ||
-            s->conn[i].r.proc->index == s->located.host) {
+            s->conn[i].r.proc->index == s->located.host || s->located.kind == MX_PLANE_CUT) {
             s->conn[i].may_fail = 1;
         }
     }
+}
+
+static void kill_host(struct sim *s)
+{
+    may_end(s);
     s->killed = 1;
     sim_proc_kill(&s->proc[s->located.host]);
 }
@@ -190,6 +207,9 @@ static void break_it(void *arg)
     s->broken_at = fab_inproc_now(s->f);
     for (int i = 0; mx_case_fault(&s->located, i, text); i++) {
         sim_fabric_fault(s, text);
+    }
+    if (s->p.nics == 1) {
+        may_end(s);
     }
     if (s->located.kind == MX_KILLED) {
         kill_host(s);

@@ -6,6 +6,7 @@
 
 void sim_locate_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_two_draw(struct sim_params *p, struct fab_rng *r);
+void sim_locate_one_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_ring_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_cross_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_two_cross_draw(struct sim_params *p, struct fab_rng *r);

@@ -134,8 +134,8 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
     int waits = 0;
 
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
-        uint32_t up, carrying, nics = 0, to = 0, lost = 0;
-        int hit = 0;
+        uint32_t up, carrying, nics = 0, to = 0, lost = 0, over = 0;
+        int hit;
 
         if (atomic_load_explicit(&c->state.setup, memory_order_relaxed) != R2_SETUP_DONE) {
             continue;
@@ -145,12 +145,13 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
         for (int p = 0; p < c->conn.npaths; p++) {
             to |= (carrying >> p & 1) << c->conn.path[p].nic;
             *(up >> p & 1 ? &nics : &lost) |= 1u << c->conn.path[p].nic;
-            hit |= !(up >> p & 1) && is_over(inst, k, (enum probe_blame)f->v.blame, c, p);
+            over |= (uint32_t)is_over(inst, k, (enum probe_blame)f->v.blame, c, p) << p;
         }
+        hit = (over & ~up) != 0;
         e.over |= nics;
         e.lost |= lost;
         e.moved += hit && up;
-        e.stranded |= hit && up == 0;
+        e.stranded |= f->v.blame != PROBE_BLAME_NONE && over && (up & ~over) == 0;
         e.to |= hit ? to & ~(1u << k->nic) : 0;
         waits |= hit && c->seen.stall_from;
         if (hit && c->seen.stall_at / 1000000 >= f->report.since_ms &&

@@ -166,6 +166,15 @@ void r2_locate_lost(struct r2_comm *c, int p)
     }
 }
 
+void r2_locate_silent(struct r2_pair *pair, uint64_t since)
+{
+    const struct r2_case *k = find(pair->inst, pair->peer, pair->nic, pair->peer_nic);
+
+    if (k == NULL || k->opened < since) {
+        open_case(pair->inst, pair->peer, pair->nic, pair->peer_nic, IB_FAULT_STALL, 0);
+    }
+}
+
 void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process)
 {
     struct r2_case k = {.peer = peer, .since = r2_now(inst), .fault = IB_FAULT_PEER, .process = 1};

@@ -102,6 +102,9 @@ int r2_locate_init(struct r2_inst *inst);
 
 /* Something ended an incarnation of path @p of @c; gate held. */
 void r2_locate_lost(struct r2_comm *c, int p);
+/* Work requests over @pair have had no completion since @since (watch's clock), and no incarnation
+ * ends by that: a case of it, unless one was opened since then. No gate held. */
+void r2_locate_silent(struct r2_pair *pair, uint64_t since);
 /* The peer's host refuses the channel; or its process has been silent for long while its NIC
  * answers. */
 void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process);

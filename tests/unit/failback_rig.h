@@ -153,7 +153,7 @@ static inline void carries(int p)
 
 static inline int run_suite(const char *name, void (*add)(TCase *t))
 {
-    return suite_run(name, 60, NULL, teardown, add);
+    return suite_run(name, 300, NULL, teardown, add);
 }
 
 #endif

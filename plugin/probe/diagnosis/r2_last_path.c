@@ -14,7 +14,7 @@
     R2_MS(1000) /* of a path; longer than what congestion does, and some seconds less              \
                    than a process is named for (R2-H01) */
 
-/* Nothing else carries the connection, and the peer's process can be asked. */
+/* Nothing else carries the connection. */
 static bool is_last(struct r2_comm *c, int p)
 {
     bool last;
@@ -23,7 +23,7 @@ static bool is_last(struct r2_comm *c, int p)
     last = c->fo.error == R2_OK && !c->fo.bye.peer && ib_conn_up(&c->conn, p) &&
            r2_watch_others(c, ib_conn_pair(&c->conn, p)) == 0 && !r2_probation_has_spare(c);
     r2_comm_unvisit(c);
-    return last && c->inst->oob->ops->peer_is_up(c->peer->oob);
+    return last;
 }
 
 /*
@@ -35,6 +35,7 @@ static void on_stall(struct r2_comm *c, int p, uint64_t ns, int over)
 {
     const struct ib_path *path = &c->conn.path[p];
     struct r2_pair *pair;
+    bool is_new, is_dead;
 
     if (ns < SILENT_NS || over || !c->inst->cfg.watchdog || !c->inst->cfg.failover ||
         c->inst->nics.nic[path->nic].last || /* TCP says itself that it is lost */
@@ -42,11 +43,18 @@ static void on_stall(struct r2_comm *c, int p, uint64_t ns, int over)
         return;
     }
     pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
-    if (pair == NULL || !is_last(c, p)) {
+    if (pair == NULL || !c->inst->oob->ops->peer_is_up(c->peer->oob)) {
         return;
     }
-    r2_locate_silent(pair, c->inst->watch.clock - ns);
-    if (pair->build.state == R2_PAIR_DEAD) {
+    is_new = !r2_locate_has_case(pair, c->inst->watch.clock - ns);
+    is_dead = pair->build.state == R2_PAIR_DEAD && !pair->probation.interest;
+    if ((!is_new && !is_dead) || !is_last(c, p)) {
+        return; /* nearly always the first: a thousand connections stand still together */
+    }
+    if (is_new) {
+        r2_locate_silent(pair);
+    }
+    if (is_dead) {
         r2_probation_wanted(pair);
     }
 }

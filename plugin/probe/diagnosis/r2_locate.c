@@ -166,11 +166,21 @@ void r2_locate_lost(struct r2_comm *c, int p)
     }
 }
 
-void r2_locate_silent(struct r2_pair *pair, uint64_t since)
+bool r2_locate_has_case(const struct r2_pair *pair, uint64_t since)
 {
     const struct r2_case *k = find(pair->inst, pair->peer, pair->nic, pair->peer_nic);
 
-    if (k == NULL || k->opened < since) {
+    return k && k->opened >= since;
+}
+
+void r2_locate_silent(struct r2_pair *pair)
+{
+    bool room = find(pair->inst, pair->peer, pair->nic, pair->peer_nic) != NULL;
+
+    for (int i = 0; i < R2_CASES && !room; i++) {
+        room = pair->inst->diagnosis.cases[i].state == R2_CASE_FREE;
+    }
+    if (room) {
         open_case(pair->inst, pair->peer, pair->nic, pair->peer_nic, IB_FAULT_STALL, 0);
     }
 }

@@ -6,6 +6,8 @@
 #ifndef R2_LOCATE_H
 #define R2_LOCATE_H
 
+#include <stdbool.h>
+
 #include "control/fo_proto.h"
 #include "probe/probe_verdict.h"
 
@@ -102,9 +104,12 @@ int r2_locate_init(struct r2_inst *inst);
 
 /* Something ended an incarnation of path @p of @c; gate held. */
 void r2_locate_lost(struct r2_comm *c, int p);
-/* Work requests over @pair have had no completion since @since (watch's clock), and no incarnation
- * ends by that: a case of it, unless one was opened since then. No gate held. */
-void r2_locate_silent(struct r2_pair *pair, uint64_t since);
+/* Whether @pair has a case that was opened at @since (watch's clock) or later. */
+bool r2_locate_has_case(const struct r2_pair *pair, uint64_t since);
+/* Work requests over @pair have no completion for long, and no incarnation ends by that: a case of
+ * it, if there is room. No decided one goes for it: a hundred such pairs would have cases in turn
+ * for as long as they are silent. */
+void r2_locate_silent(struct r2_pair *pair);
 /* The peer's host refuses the channel; or its process has been silent for long while its NIC
  * answers. */
 void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process);

@@ -208,7 +208,7 @@ static void break_it(void *arg)
     for (int i = 0; mx_case_fault(&s->located, i, text); i++) {
         sim_fabric_fault(s, text);
     }
-    if (s->p.nics == 1) {
+    if (s->p.nics == 1 && s->located.kind < MX_SLOW) {
         may_end(s);
     }
     if (s->located.kind == MX_KILLED) {

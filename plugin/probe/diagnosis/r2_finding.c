@@ -151,7 +151,7 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
         e.over |= nics;
         e.lost |= lost;
         e.moved += hit && up;
-        e.stranded |= f->v.blame != PROBE_BLAME_NONE && over && (up & ~over) == 0;
+        e.stranded |= over && (up & ~over) == 0 && (up == 0 || f->v.blame != PROBE_BLAME_NONE);
         e.to |= hit ? to & ~(1u << k->nic) : 0;
         waits |= hit && c->seen.stall_from;
         if (hit && c->seen.stall_at / 1000000 >= f->report.since_ms &&
@@ -273,7 +273,7 @@ uint32_t r2_finding_announce(struct r2_inst *inst, const struct r2_case *k,
                                                                                      : -1,
         .peer_host = k->peer ? k->peer->host : NULL,
         .peer_nic = k->peer && !k->process ? r2_evidence_peer_nic(inst, k) : NULL,
-        .since_ns = k->since,
+        .since_ns = r2_case_since(k),
         .how = f->how,
         .confidence = f->v.confidence,
         .n_evidence = f->evidence.n,

@@ -11,7 +11,7 @@
 #include "r2_locate.h"
 
 #define SILENT_NS                                                                                  \
-    R2_MS(1000) /* of a path; longer than what congestion does, and some seconds less              \
+    R2_MS(1000) /* of a path; longer than what congestion does, and some seconds shorter           \
                    than a process is named for (R2-H01) */
 
 /* Nothing else carries the connection. */
@@ -37,13 +37,13 @@ static void on_stall(struct r2_comm *c, int p, uint64_t ns, int over)
     struct r2_pair *pair;
     bool is_new, is_dead;
 
-    if (ns < SILENT_NS || over || !c->inst->cfg.watchdog || !c->inst->cfg.failover ||
-        c->inst->nics.nic[path->nic].last || /* TCP says itself that it is lost */
-        !r2_watch_is_watched(c)) {
+    if (ns < SILENT_NS || over || !r2_watch_is_watched(c) ||
+        c->inst->nics.nic[path->nic].last) { /* TCP says itself that it is lost */
         return;
     }
     pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
-    if (pair == NULL || !c->inst->oob->ops->peer_is_up(c->peer->oob)) {
+    if (pair == NULL || /* none is made where nobody is to look, or to move anything */
+        !c->inst->oob->ops->peer_is_up(c->peer->oob)) {
         return;
     }
     is_new = !r2_locate_has_case(pair, c->inst->watch.clock - ns);
@@ -52,7 +52,7 @@ static void on_stall(struct r2_comm *c, int p, uint64_t ns, int over)
         return; /* nearly always the first: a thousand connections stand still together */
     }
     if (is_new) {
-        r2_locate_silent(pair);
+        r2_locate_silent(pair, ns);
     }
     if (is_dead) {
         r2_probation_wanted(pair);

@@ -173,15 +173,27 @@ bool r2_locate_has_case(const struct r2_pair *pair, uint64_t since)
     return k && k->opened >= since;
 }
 
-void r2_locate_silent(struct r2_pair *pair)
+static bool has_room(const struct r2_inst *inst)
 {
-    bool room = find(pair->inst, pair->peer, pair->nic, pair->peer_nic) != NULL;
-
-    for (int i = 0; i < R2_CASES && !room; i++) {
-        room = pair->inst->diagnosis.cases[i].state == R2_CASE_FREE;
+    for (int i = 0; i < R2_CASES; i++) {
+        if (inst->diagnosis.cases[i].state == R2_CASE_FREE) {
+            return true;
+        }
     }
-    if (room) {
-        open_case(pair->inst, pair->peer, pair->nic, pair->peer_nic, IB_FAULT_STALL, 0);
+    return false;
+}
+
+void r2_locate_silent(struct r2_pair *pair, uint64_t ns)
+{
+    struct r2_inst *inst = pair->inst;
+    struct r2_case *k;
+
+    if (!find(inst, pair->peer, pair->nic, pair->peer_nic) && !has_room(inst)) {
+        return;
+    }
+    k = open_case(inst, pair->peer, pair->nic, pair->peer_nic, IB_FAULT_STALL, 0);
+    if (k->opened == inst->watch.clock) {
+        k->silent = ns; /* else it is one that has just been decided */
     }
 }
 

@@ -55,7 +55,8 @@ struct r2_case {
     uint64_t peer_guid;
     enum ib_fault fault;
     uint32_t id;     /* ours */
-    uint64_t since;  /* the fault, real time, ns */
+    uint64_t since;  /* real time, ns: it was opened */
+    uint64_t silent; /* ns: for so long its work had stood still then */
     uint64_t opened; /* watch's clock */
     struct {
         uint32_t id;       /* 0: not known */
@@ -99,6 +100,12 @@ struct r2_case {
     struct probe_facts facts;
 };
 
+/* Since when there is the fault, as far as is known here; real time, ns. */
+static inline uint64_t r2_case_since(const struct r2_case *k)
+{
+    return k->since > k->silent ? k->since - k->silent : 0;
+}
+
 /* Allocates the cases. -1: out of memory. Freed with the instance. */
 int r2_locate_init(struct r2_inst *inst);
 
@@ -106,10 +113,10 @@ int r2_locate_init(struct r2_inst *inst);
 void r2_locate_lost(struct r2_comm *c, int p);
 /* Whether @pair has a case that was opened at @since (watch's clock) or later. */
 bool r2_locate_has_case(const struct r2_pair *pair, uint64_t since);
-/* Work requests over @pair have no completion for long, and no incarnation ends by that: a case of
- * it, if there is room. No decided one goes for it: a hundred such pairs would have cases in turn
- * for as long as they are silent. */
-void r2_locate_silent(struct r2_pair *pair);
+/* Work requests over @pair have had no completion for @ns, and no incarnation ends by that: a case
+ * of it, if there is room. No decided one goes for it: a hundred such pairs would have cases in
+ * turn for as long as they are silent. */
+void r2_locate_silent(struct r2_pair *pair, uint64_t ns);
 /* The peer's host refuses the channel; or its process has been silent for long while its NIC
  * answers. */
 void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process);

@@ -282,7 +282,7 @@ void r2_verdict_announce(struct r2_inst *inst, const struct r2_case *k)
     } else if (f.report.host[0] == '\0') {
         about_nic(inst, k->nic, &f.report);
     }
-    f.report.since_ms = r2_verdict_time(inst, k->since);
+    f.report.since_ms = r2_verdict_time(inst, r2_case_since(k));
     f.report.confidence = f.v.confidence;
     f.revises = undecided_find(inst, &f);
     r2_finding_write_lines(inst, k, &f);

@@ -64,7 +64,8 @@ static struct when when(const struct r2_case *k, uint64_t at)
     struct when w = {""};
 
     if (at) {
-        snprintf(w.text, sizeof(w.text), " at +%.1f ms", (double)r2_elapsed(at, k->since) / 1e6);
+        snprintf(w.text, sizeof(w.text), " at +%.1f ms",
+                 (double)r2_elapsed(at, r2_case_since(k)) / 1e6);
     }
     return w;
 }

@@ -2,7 +2,6 @@
  * connections of the rig. */
 #include "plugin/base/r2_log.h"
 #include "plugin/probe/diagnosis/r2_verdict.h"
-#include "plugin/service/r2_peer.h"
 #include "probe/probe_verdict.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_locate_probe.h"
@@ -194,45 +193,6 @@ START_TEST(its_cable_named_at_set_up)
     evidence_has(&e, "host0 fab0 to host1 fab0:", 0, "not probed");
     evidence_has(&e, "host1 fab0, its own report", 0, "port up, loop ok");
     evidence_has(&e, "host1 fab0 to host0 fab0:", 0, "not probed");
-    end();
-}
-END_TEST
-
-/* A case that is open when the peer's host refuses: a peer whose connections have all closed in
- * order takes it along, one that is missed is its verdict. */
-START_TEST(a_peer_that_has_left)
-{
-    int left = _i;
-    struct r2_inst *inst;
-    struct r2_case *k;
-
-    begin(NULL);
-    inst = rig->side[0].inst;
-    k = &inst->diagnosis.cases[0];
-    ck_assert_int_eq(k->state, R2_CASE_FREE);
-    *k = (struct r2_case){.peer = rig->side[0].comm->peer,
-                          .state = R2_CASE_HELD,
-                          .since = r2_now(inst),
-                          .opened = inst->watch.clock,
-                          .until.held = inst->watch.clock,
-                          .theirs.complete = 1,
-                          .theirs.in_facts = 1};
-    rig_enter(&rig->side[0]);
-    for (struct r2_comm *c = k->peer->comms; c; c = c->list.peer_next) {
-        c->fo.bye.peer = (uint8_t)left;
-    }
-    inst->watch.probing = 1;
-    r2_peer_channel_down(inst, k->peer->oob, 1);
-    rig_kick(&rig->side[0]);
-    rig_run(rig, 10 * RIG_MS);
-    r2_log_flush();
-    ck_assert_int_eq(k->state, left ? R2_CASE_FREE : R2_CASE_DECIDED);
-    ck_assert_msg((strstr(rig->last_warn[0], "R2-P01 host=host1 ") == NULL) == left, "%s",
-                  rig->last_warn[0]);
-    for (struct r2_comm *c = rig->side[0].comm->peer->comms; c; c = c->list.peer_next) {
-        c->fo.bye.peer = 0;
-    }
-    r2_peer_channel_up(inst, rig->side[0].comm->peer->oob);
     end();
 }
 END_TEST
@@ -532,7 +492,6 @@ static void add(TCase *t)
     tcase_add_loop_test(t, its_cable, 0, 2);
     tcase_add_test(t, its_cable_without_a_name);
     tcase_add_test(t, its_cable_named_at_set_up);
-    tcase_add_loop_test(t, a_peer_that_has_left, 0, 2);
     tcase_add_loop_test(t, a_peer, 0, 3);
     tcase_add_loop_test(t, a_peer_that_speaks_again, 0, 2);
     tcase_add_loop_test(t, a_pair_whose_host_stood_still, 0, 4);

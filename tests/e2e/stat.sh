@@ -298,7 +298,7 @@ case_blackhole() {
     done
     echo 5 | tee $counters >/dev/null
     # 2 MiB are on the wire for a tenth of a second: bytes are under way when the NIC goes, and the stall is the job's.
-    run -b 2M -e 2M --duration 2s --fault-cmd "$(once 700ms "$(logged 'WARN NET/R2 : R2-F03 ')")" --fault-cmd "400ms:echo 46 | tee $counters >/dev/null" --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 1s
+    run -b 2M -e 2M --duration 2s --fault-cmd "$(once 700ms "$(logged 'WARN NET/R2 : R2-F03 ')")" --fault-cmd "400ms:echo 46 | tee $counters >/dev/null" --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 1s
     unset SLURM_JOB_ID
     was_right "blackhole" || return
     if [ "$(downs)" = 0 ]; then
@@ -306,8 +306,13 @@ case_blackhole() {
         return
     fi
     is "blackhole: the port is up, the NIC is avoided" hole.json '.jobs[0].processes[0].nics[] | select(.device == "fab1") | .port_state == "up" and (.state == "avoided" or .state == "partly") and .moved > 0 and (.trouble | test("stall|peer")) and (.why == .trouble or .why == .blamed)'
-    jq -s . "$log/hole.json" "$log/hole1.json" >"$log/holes"
-    is "blackhole: the stall is what the watchdog needs" holes 'map(.jobs[0].processes[0].stall_max_us) | max >= 15000'
+    # A switch is told while its stall may still last: the whole of it stands in what each process says last.
+    longest=$(sed -n 's/.* summary: .* longest stall \([0-9]*\)[.][0-9]* ms.*/\1/p' "$log/out" | sort -n | tail -n 1)
+    if [ "${longest:-0}" -ge 15 ]; then
+        ok "blackhole: the stall is what the watchdog needs"
+    else
+        bad "blackhole: the stall is what the watchdog needs" "${longest:-no} ms: $(grep ' summary: ' "$log/out")"
+    fi
     says "blackhole: check" hole.check.rc '^1$'
     says "blackhole: the line says what it does to the job, and to which" out 'WARN NET/R2 : R2-F03 .* since=[0-9:.]+Z .* (stall=[0-9.]+ms )?moved=[0-9]+ to=fab0 capacity=1/2 job=slurm:81233 '
     says "blackhole: the evidence, too" out 'R2-F03: h[01] fab1, since its first connection: symbol_error [+]41$'

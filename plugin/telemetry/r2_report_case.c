@@ -493,13 +493,15 @@ static void report_stall(struct r2_report *r, const struct r2_report_case *k)
 {
     struct r2_report_nic *n = &r->nic[k->nic];
     struct r2_event e = event_of(r, k);
-    char text[256];
+    char text[256], code[R2_STAT_STALL_CODE];
+    bool is_told =
+        r2_stat_stall_code(n->blamed, n->blamed_at, k->stall_ns, r2_report_real(r, k->last), code);
 
-    snprintf(
-        text, sizeof(text),
-        "%.23s: %u connection%s stood still for %.2f ms%s%s%s%.23s, and went on without a fault",
-        e.nic.device, k->conns, plural(k->conns), (double)k->stall_ns / 1e6,
-        k->peer_host[0] ? ", to " : "", k->peer_host, k->peer_nic[0] ? ":" : "", k->peer_nic);
+    snprintf(text, sizeof(text),
+             "%.23s: %u connection%s stood still for %.2f ms%s%s%s%.23s, and went on%s%s",
+             e.nic.device, k->conns, plural(k->conns), (double)k->stall_ns / 1e6,
+             k->peer_host[0] ? ", to " : "", k->peer_host, k->peer_nic[0] ? ":" : "", k->peer_nic,
+             is_told ? "; why: " : " without a fault", code);
     e.severity = R2_EVENT_WARNING;
     e.how = "stall";
     e.detail = "work requests without completion";

@@ -19,6 +19,7 @@
 #ifndef R2_STAT_H
 #define R2_STAT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -97,6 +98,16 @@ struct r2_stat_nic {
     uint8_t last_resort, reserved2;      /* docs/last-resort.md: counted among no NICs */
     struct r2_hist sends[R2_SEND_SIZES]; /* times of sends, of some of them; r2_latency.h */
 };
+
+#define R2_STAT_STALL_CODE 8
+/*
+ * The code of the verdict that says why work over a NIC stood still for @ns until @until, into
+ * @code: "R2-L02". @blamed and @blamed_at: of struct r2_stat_nic. A verdict of an earlier failure,
+ * or of a later one, says nothing of it. Returns false, and @code is empty, where there is none.
+ * Pure.
+ */
+bool r2_stat_stall_code(const char *blamed, uint64_t blamed_at, uint64_t ns, uint64_t until,
+                        char code[R2_STAT_STALL_CODE]);
 
 /* As enum fo_state. */
 enum r2_stat_path_state {

@@ -15,12 +15,26 @@
 
 #define ROUNDS 8  /* tries to take all of it at one moment */
 #define TRIES  64 /* tries to take one record */
+#define STALL_APART                                                                                \
+    1000000000ull /* ns: the ends of a pair stop so far apart; what a last path is probed after */
 
 const char *r2_stat_nic_state_name(unsigned state)
 {
     static const char *const names[R2_STAT_NIC_STATES] = {"up", "down", "fatal", "gone"};
 
     return state < R2_STAT_NIC_STATES ? names[state] : "?";
+}
+
+bool r2_stat_stall_code(const char *blamed, uint64_t blamed_at, uint64_t ns, uint64_t until,
+                        char code[R2_STAT_STALL_CODE])
+{
+    size_t len = strcspn(blamed, " ");
+    uint64_t from = until > ns + STALL_APART ? until - ns - STALL_APART : 0;
+    bool is_told = strncmp(blamed, "R2-", 3) == 0 && len < R2_STAT_STALL_CODE &&
+                   blamed_at >= from && blamed_at <= until;
+
+    snprintf(code, R2_STAT_STALL_CODE, "%.*s", is_told ? (int)len : 0, blamed);
+    return is_told;
 }
 
 const char *r2_stat_path_state_name(unsigned state)

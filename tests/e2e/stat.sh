@@ -351,8 +351,8 @@ case_stall() {
         bad "a stall without a fault" "an incarnation went down"
         return
     fi
-    says "a stall without a fault: the log" out 'WARN NET/R2 : fab0: [0-9]+ connections? stood still for [0-9.]+ ms, .*and went on without a fault'
-    says "a stall without a fault: check" still.check '^fab0/1 stood still for [0-9.]+ s until .*, without a fault'
+    says "a stall without a fault: the log" out 'WARN NET/R2 : fab0: [0-9]+ connections? stood still for [0-9.]+ ms, .*and went on( without a fault|; why: R2-)'
+    says "a stall without a fault: check" still.check '^fab0/1 stood still for [0-9.]+ s until .*, (without a fault|why: R2-)'
     says "a stall without a fault: check is not 0" still.check.rc '^1$'
     says "a stall without a fault: history" still.history ' stall +fab0: [0-9]+ connections? stood still for '
     says "a stall without a fault: the head of the job" still.history '^stalls without a fault [1-9]'

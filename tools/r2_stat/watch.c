@@ -219,10 +219,12 @@ static void problem_text(const struct r2_stat_nic *n, uint32_t bad, char *line, 
 
 static void stall_line(const struct r2_stat_nic *n, char *line, size_t room)
 {
-    char at[32];
+    char at[32], code[R2_STAT_STALL_CODE];
+    bool is_told = r2_stat_stall_code(n->blamed, n->blamed_at, n->stall_ns, n->stall_at, code);
 
-    snprintf(line, room, "%.16s/%u stood still for %.2f s until %s, without a fault", n->device,
-             n->port, (double)n->stall_ns / 1e9, stat_time(n->stall_at, false, at, sizeof(at)));
+    snprintf(line, room, "%.16s/%u stood still for %.2f s until %s, %s%s", n->device, n->port,
+             (double)n->stall_ns / 1e9, stat_time(n->stall_at, false, at, sizeof(at)),
+             is_told ? "why: " : "without a fault", code);
 }
 
 static void well_text(const struct stat_found *f, const struct health *h, char *line, size_t room)

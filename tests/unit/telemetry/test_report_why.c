@@ -337,9 +337,64 @@ START_TEST(a_verdict_has_two_times)
 }
 END_TEST
 
+/* Work over the last path stands still and goes on over the same path: where a verdict has said
+ * why, that was no stall without a fault. */
+START_TEST(a_stall_that_a_verdict_is_about)
+{
+    static const char *const watchdog[] = {"NCCL_R2_WATCHDOG=off", "NCCL_R2_WATCHDOG=on"};
+    static const char *const said[] = {", and went on without a fault", ", and went on; why: R2-"};
+    const struct r2_stat_event *e;
+    const struct r2_stat_view *v;
+
+    begin(1, (const char *[]){"NCCL_IB_TIMEOUT=20", watchdog[_i], NULL});
+    messages(4);
+    rig_run(rig, RIG_S);
+    begin_message();
+    rig_fault(rig, "h0:n0 blackhole");
+    rig_run(rig, 4 * RIG_S);
+    rig_fault(rig, "h0:n0 up");
+    end_message();
+    v = look(0);
+    ck_assert_uint_eq(v->who.faults, 0);
+    e = event_find(v, R2_EVENT_STALL);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_msg(strstr(e->text, said[_i]) != NULL, "%s", e->text);
+    ck_assert_int_eq(event_find(v, R2_EVENT_VERDICT) != NULL, _i);
+    end();
+}
+END_TEST
+
+#define S 1000000000ull
+
+START_TEST(a_stall_has_the_code_of_its_own_time)
+{
+    static const struct {
+        const char *blamed, *code;
+        uint64_t at;
+    } rows[] = {
+        {"R2-L02 fab1/1 cable", "R2-L02", 100 * S}, /* since the work stood still */
+        {"R2-L02 fab1/1 cable", "R2-L02", 99 * S},  /* the other end's stood still before */
+        {"R2-L02 fab1/1 cable", "", 99 * S - 1},    /* another failure's */
+        {"R2-L02 fab1/1 cable", "R2-L02", 105 * S}, /* as it ends */
+        {"R2-L02 fab1/1 cable", "", 105 * S + 1},   /* a later one's */
+        {"R2-L02", "R2-L02", 101 * S},
+        {"our port or cable", "", 101 * S}, /* no code */
+        {"R2-L0234567 fab1/1", "", 101 * S},
+        {"", "", 101 * S},
+    };
+    char code[R2_STAT_STALL_CODE];
+
+    ck_assert_int_eq(r2_stat_stall_code(rows[_i].blamed, rows[_i].at, 5 * S, 105 * S, code),
+                     rows[_i].code[0] != '\0');
+    ck_assert_str_eq(code, rows[_i].code);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, a_verdict_has_two_times);
+    tcase_add_loop_test(t, a_stall_that_a_verdict_is_about, 0, 2);
+    tcase_add_loop_test(t, a_stall_has_the_code_of_its_own_time, 0, 9);
     tcase_add_loop_test(t, a_failure_at_the_other_end_is_told_apart, 0, 2);
     tcase_add_loop_test(t, a_word_says_whose_fault_a_silence_is, 0, 3);
     tcase_add_test(t, a_process_that_stands_still_later_is_no_reason);

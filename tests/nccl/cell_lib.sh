@@ -124,6 +124,8 @@ run() {
 }
 right() { # the data of the last job, over this plugin, and no NIC given up for what is none of the cell's faults
     [ $rc = 0 ] && [ "$bad" = 0 ] && [ "${checked:-0}" -gt 0 ] && grep -q 'Using network R2' "$T"/log.* || return 1
+    # NCCL has chosen the net ABI and read the plugin's lines: the report claims to know neither.
+    grep -q '^# r2 NCCL [0-9.]*, ' "$T/out" && ! grep -q 'failovers seen' "$T/out" || return 1
     case $words in
     *gpu-dma-fail*) ;;
     *) ! grep -q 'does not reach it' "$T"/log.* ;;

@@ -45,7 +45,7 @@ struct report_row {
 /* What is known at the end beyond the table. */
 struct report_extra {
     const char *plugin_name, *plugin_path;
-    int plugin_abi;
+    int plugin_abi; /* 0: it is NCCL, whose plugin is its own affair */
     int devices, channels, nranks;
     bool forked;
     uint64_t checked, wrong; /* operations checked, elements wrong, over the whole run */

@@ -83,7 +83,14 @@ static void report_stall_print(const struct timeline_fault *f, int i)
     report_gap_print(name, &f->pause);
 }
 
-static void report_timeline_print(const struct timeline *t)
+/* A plugin; else it is NCCL itself, whose plugin gets NCCL's logger: nobody here has read its
+ * lines, or knows the net ABI. */
+static bool report_is_loaded_here(const struct report_extra *x)
+{
+    return x->plugin_abi > 0;
+}
+
+static void report_timeline_print(const struct timeline *t, bool is_loaded_here)
 {
     for (int i = 0; i < t->nfaults; i++) {
         report_stall_print(&t->faults[i], i);
@@ -92,8 +99,10 @@ static void report_timeline_print(const struct timeline *t)
                      &t->stall_before);
     printf("# r2 nothing moved on any rank for at most %.2f ms\n", report_ms(t->stopped.len_ns));
     report_rates_print(t);
-    printf("# r2 failovers seen: %llu on %d ranks\n", (unsigned long long)t->failovers,
-           t->failover_ranks);
+    if (is_loaded_here) {
+        printf("# r2 failovers seen: %llu on %d ranks\n", (unsigned long long)t->failovers,
+               t->failover_ranks);
+    }
     for (size_t i = 0; i < t->n; i++) {
         char rate[32];
         printf("# r2 at %.3f s busbw %s GB/s\n", report_s((i + 1) * t->interval_ns),
@@ -155,7 +164,7 @@ static void report_faults_json(struct r2_json *j, const struct report_extra *x)
     r2_json_close(j, ']');
 }
 
-static void report_timeline_json(struct r2_json *j, const struct timeline *t)
+static void report_timeline_json(struct r2_json *j, const struct timeline *t, bool is_loaded_here)
 {
     report_gap_json(j, "stall", &t->stall, true);
     report_gap_json(j, "stall_before_faults", &t->stall_before, true);
@@ -170,8 +179,8 @@ static void report_timeline_json(struct r2_json *j, const struct timeline *t)
     r2_json_real(j, "after_over_before", t->before > 0 ? t->after / t->before : NAN);
     r2_json_close(j, '}');
     r2_json_open(j, "failovers", '{');
-    r2_json_int(j, "lines", (int64_t)t->failovers);
-    r2_json_int(j, "ranks", t->failover_ranks);
+    r2_json_known(j, "lines", is_loaded_here ? (int64_t)t->failovers : -1);
+    r2_json_known(j, "ranks", is_loaded_here ? t->failover_ranks : -1);
     r2_json_close(j, '}');
     r2_json_open(j, "timeline", '{');
     r2_json_real(j, "interval_ms", report_ms(t->interval_ns));
@@ -194,7 +203,7 @@ static void report_extra_json(struct report *r, const struct report_extra *x)
     r2_json_text(j, "schema", "r2_perf/1");
     r2_json_text(j, "plugin", x->plugin_name);
     r2_json_text(j, "plugin_path", x->plugin_path);
-    r2_json_int(j, "plugin_abi", x->plugin_abi);
+    r2_json_known(j, "plugin_abi", report_is_loaded_here(x) ? x->plugin_abi : -1);
     r2_json_int(j, "nranks", x->nranks);
     r2_json_int(j, "hosts", x->forked ? r->o->hosts : 0);
     r2_json_int(j, "nics", x->devices);
@@ -210,7 +219,7 @@ static void report_extra_json(struct report *r, const struct report_extra *x)
     }
     report_faults_json(j, x);
     if (x->timeline) {
-        report_timeline_json(j, x->timeline);
+        report_timeline_json(j, x->timeline, report_is_loaded_here(x));
     }
     r2_json_close(j, '}');
 }
@@ -222,15 +231,20 @@ void report_extra_print(struct report *r, const struct report_extra *x, bool pri
                (unsigned long long)x->mismatches, x->mismatch);
     }
     if (print) {
-        printf("# r2 plugin %s (net ABI v%d), %d NICs, %d channels; watched size %zu\n",
-               x->plugin_name, x->plugin_abi, x->devices, x->channels, x->watched_size);
+        char abi[32] = "";
+        if (report_is_loaded_here(x)) {
+            snprintf(abi, sizeof(abi), " (net ABI v%d)", x->plugin_abi);
+        }
+        printf("# r2 %s%s%s, %d NICs, %d channels; watched size %zu\n",
+               report_is_loaded_here(x) ? "plugin " : "", x->plugin_name, abi, x->devices,
+               x->channels, x->watched_size);
         printf("# r2 checked %llu operations, %llu elements wrong\n",
                (unsigned long long)x->checked, (unsigned long long)x->wrong);
         for (int i = 0; i < x->nevents; i++) {
             report_fault_print(&x->events[i], i);
         }
         if (x->timeline) {
-            report_timeline_print(x->timeline);
+            report_timeline_print(x->timeline, report_is_loaded_here(x));
         }
     }
     fflush(stdout);

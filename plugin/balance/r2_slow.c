@@ -15,6 +15,7 @@
 #include "probe/health/r2_pair.h"
 #include "probe/probe_line.h"
 #include "r2_balance.h"
+#include "r2_slow_whose.h"
 
 #define LATE      4 /* ticks: after such a pause it is not known when what completed did */
 #define LATELY    R2_MS(1000) /* what other processes said longer ago is not of the same time */
@@ -33,10 +34,12 @@ struct r2_pace {
     struct balance_slow slow;
     uint32_t mbps;            /* r2_balance_limit() of its paths */
     struct r2_load_span load; /* since it was suspected */
+    struct r2_slow_claim claim;
 };
 
 struct r2_slow {
     struct r2_tempo tempo[IB_MAX_NICS];
+    struct r2_slow_whose whose;
     uint64_t at; /* the last check, ns; 0: none */
 };
 
@@ -77,6 +80,11 @@ static struct r2_pace *pace_of(struct r2_pair *pair)
         pair->pace = calloc(1, sizeof(*pair->pace));
     }
     return pair->pace;
+}
+
+enum balance_slow_state r2_slow_state(const struct r2_pair *pair)
+{
+    return pair->pace ? pair->pace->slow.state : BALANCE_SLOW_NO;
 }
 
 /* --- looking --- */
@@ -224,6 +232,14 @@ static void on_load(struct r2_pair *pair, const struct probe_load *l)
     }
 }
 
+static void on_slow_word(struct r2_pair *pair, uint8_t flags)
+{
+    if (enabled(pair->inst)) {
+        r2_slow_whose_on(&pair->inst->slow->whose, pair, pair->pace ? &pair->pace->claim : NULL,
+                         flags, r2_now(pair->inst));
+    }
+}
+
 /* --- acting --- */
 
 /* Of @mbps; not 0 but for @part 0. */
@@ -314,12 +330,14 @@ static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now
         .mbps = pair->pace->mbps, .peer = peer, .percent = (unsigned)inst->cfg.slow_percent};
     enum balance_slow_state before = pair->pace->slow.state;
     struct balance_tempo nic;
+    bool has_moved;
 
     balance_rate_get(&pair->pace->tempo.rate, 2, &f.own);
     balance_rate_get(&pair->pace->tempo.rate, BALANCE_RATE_WINDOWS, &f.all);
     balance_rate_get(&inst->slow->tempo[pair->nic].rate, 2, &nic);
     balance_rate_get(&inst->slow->tempo[pair->nic].rate, BALANCE_RATE_WINDOWS, &f.nic);
-    if (f.own.rate == 0 && before == BALANCE_SLOW_NO) {
+    has_moved = f.own.rate != 0;
+    if (!has_moved && before == BALANCE_SLOW_NO) {
         return;
     }
     if (before != BALANCE_SLOW_YES && nic.rate > f.own.rate) {
@@ -349,7 +367,11 @@ static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now
                  balance_slow_name(before), balance_slow_name(pair->pace->slow.state));
     }
     if ((before == BALANCE_SLOW_YES) != (pair->pace->slow.state == BALANCE_SLOW_YES)) {
+        pair->pace->claim = (struct r2_slow_claim){0};
         report(pair, &f);
+    }
+    if (pair->pace->slow.state == BALANCE_SLOW_YES && has_moved) {
+        r2_slow_whose_claim(&inst->slow->whose, pair, &pair->pace->claim, now);
     }
 }
 
@@ -390,6 +412,8 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t step)
             pair_window(inst, pair, now, &seen);
         }
     }
+    r2_slow_whose_step(&inst->slow->whose, inst, now);
 }
 
-const struct r2_subscriber r2_slow_subscriber = {.on_load = on_load, .on_watch = on_watch};
+const struct r2_subscriber r2_slow_subscriber = {
+    .on_load = on_load, .on_slow_word = on_slow_word, .on_watch = on_watch};

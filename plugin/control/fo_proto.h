@@ -249,6 +249,14 @@ struct fo_cts_request {
 };
 
 #define FO_LOAD_REQUEST 1 /* answer with your own; the numbers mean nothing */
+/* With one of these two the numbers mean nothing, and are 0, as of a NIC of which nothing is known:
+ * so who does not know them takes such a record. */
+#define FO_LOAD_SLOW 2 /* the way from @nic to @peer_nic is slow; is answered by WORD */
+#define FO_LOAD_WORD 4
+/* ... and of @nic, one of the first two or none: */
+#define FO_LOAD_OTHERS 8  /* a way of it to or from another host is slow, too, or suspected */
+#define FO_LOAD_WELL   16 /* it carries for another host, and none of that is slow */
+#define FO_LOAD_ITSELF 32 /* it is slow itself: two hosts say so that carry well */
 
 struct fo_load {           /* of all processes of the host together */
     uint8_t nic, peer_nic; /* of who sends it; of who is addressed */

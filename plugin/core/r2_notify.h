@@ -77,6 +77,9 @@ struct r2_subscriber {
     void (*on_peer_silent)(struct r2_inst *inst, struct r2_peer *peer);
     /* The peer of @pair has reported what moved over its NIC. No gate held. */
     void (*on_load)(struct r2_pair *pair, const struct probe_load *there);
+    /* The peer of @pair has said that the way to our NIC is slow, or answered such a word: FO_LOAD_
+     * flags of fo_proto.h. No gate held. */
+    void (*on_slow_word)(struct r2_pair *pair, uint8_t flags);
     /* The watchdog takes a turn: probes have been read. @tick: ns between two checks of the
      * connections, one of which follows; 0: none does. Who waits for an answer to come soon sets
      * inst->watch.probing; who wants a turn though nothing is under way lowers inst->watch.wanted.

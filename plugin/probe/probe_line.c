@@ -217,7 +217,7 @@ int probe_line_full(char *buf, const struct probe_line *l)
         out_add(&o, " rail=%u", l->rail1 - 1);
     }
     add_text(&o, "pci", l->pci, 16);
-    out_add(&o, " blame=%s", c->blame);
+    out_add(&o, " blame=%s", l->blame ? l->blame : c->blame);
     if (l->code == PROBE_CODE_F03) {
         add_suspects(&o, l->suspects);
     }
@@ -241,7 +241,7 @@ int probe_line_full(char *buf, const struct probe_line *l)
     add_of(&o, "capacity", l->capacity, l->capacity_of);
     add_text(&o, "job", l->job, 48);
     add_text(&o, "fate", l->fate < PROBE_FATES ? fates[l->fate] : NULL, 16);
-    out_add(&o, " do=%s", c->action);
+    out_add(&o, " do=%s", l->action ? l->action : c->action);
     return (int)o.len;
 }
 
@@ -270,7 +270,7 @@ int probe_line_short(char *buf, const struct probe_line *l)
     char name[VALUE_MAX + 1], action[32], what[PROBE_SHORT_SIZE] = "", left[32] = "";
     struct out o = {.buf = buf, .size = PROBE_SHORT_SIZE};
 
-    snprintf(action, sizeof(action), "; %s", c->action);
+    snprintf(action, sizeof(action), "; %s", l->action ? l->action : c->action);
     for (char *p = action; *p != '\0'; p++) {
         *p = *p == '-' ? ' ' : *p;
     }

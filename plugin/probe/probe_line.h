@@ -76,6 +76,7 @@ struct probe_line {
     const char *flow, *back;          /* what a switch hashes, out and back; 95 each */
     const char *to;                   /* NICs that carry on, joined by ','; 80 */
     const char *job;                  /* "slurm:81233"; 48 */
+    const char *blame, *action;       /* of this case; else those of the code */
     unsigned rail1;                   /* rail + 1 */
     uint8_t suspects;                 /* struct probe_verdict */
     uint8_t fate;                     /* enum probe_fate */

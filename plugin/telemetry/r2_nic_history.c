@@ -97,6 +97,10 @@ void r2_nic_history_note(struct r2_nic_history *h, const struct r2_nic_note *n)
     if (e == NULL) {
         return;
     }
+    if (n->fact == R2_NIC_SLOW_ITSELF) {
+        e->slow_to = UINT32_MAX;
+        return;
+    }
     if (n->fact == R2_NIC_SLOW) {
         e->slow_to |= 1u << (r2_fnv_add(R2_FNV_BASIS, n->peer, strlen(n->peer)) % 32);
         return;

@@ -23,13 +23,13 @@
 #define R2_NIC_DRAIN_FLAPS 10 /* in 24 hours */
 #define R2_NIC_DRAIN_SLOW  6  /* hours in which it was slow to several peers */
 
-enum r2_nic_fact { R2_NIC_FAILED, R2_NIC_SLOW };
+enum r2_nic_fact { R2_NIC_FAILED, R2_NIC_SLOW, R2_NIC_SLOW_ITSELF };
 
 struct r2_nic_hour {
     uint32_t hour; /* since 1970 */
     uint32_t failures, flaps;
-    uint32_t
-        slow_to; /* bit per peer, by a hash of its name: of one peer it may be the peer's fault */
+    uint32_t slow_to; /* bit per peer, by a hash of its name: of one peer it may be the peer's
+                         fault; of a NIC that several found slow all bits */
 };
 
 struct r2_nic_job {

@@ -105,7 +105,7 @@ static int fact_of(const struct r2_cause *v, enum r2_nic_fact *fact)
     if (v->nic < 0 || v->code == NULL || v->severity == 0) {
         return 0;
     }
-    *fact = R2_NIC_SLOW;
+    *fact = v->peer_host ? R2_NIC_SLOW : R2_NIC_SLOW_ITSELF; /* to one peer, or to several */
     if (strcmp(v->code, probe_code_info(PROBE_CODE_G02)->name) == 0) {
         return 1;
     }

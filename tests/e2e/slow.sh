@@ -46,15 +46,33 @@ until_true said 'as fast as the others again'
 until_true shares 'length > 0 and all(. == 100)'
 echo returned >>"$log/steps"
 END
+# sh $log/whose RATE: NIC 1 of host 1 gets that rate, of three hosts in a ring; then until that host has said that the NIC is slow itself, and the host that sends to
+# it knows that its own is not.
+sed '/^# shares/,$d' "$log/slow" >"$log/whose"
+cat >>"$log/whose" <<'END'
+itself() {
+    jq -es 'any(.kind == "verdict" and .code == "R2-G02" and .blame == "nic-cable-or-port" and .severity == "warning" and .nic.device == "fab1")' "$dir/host1/run"/*.events.ndjson >/dev/null 2>&1
+}
+known() {
+    env -u NCCL_R2_RUN_DIR "$B/softfab" exec --name "$fab" --host 0 -- "$B/r2_stat" --json |
+        jq -e '[.jobs[].processes[].nics[] | select(.device == "fab1") | .blamed] | any(. != null and startswith("R2-G02 h1:fab1 "))' >/dev/null
+}
+"$B/softfab" fault --name "$fab" "h1:n1 rate $rate" || exit 1
+until_true itself
+echo itself >>"$log/steps"
+until_true known
+echo known >>"$log/steps"
+END
 export B fab log dir
+hosts=2
 fabric() {
     "$B/softfab" down --name $fab >/dev/null 2>&1
-    "$B/softfab" up --name $fab --hosts 2 --nics "$1" --rate 20MB/s >/dev/null || exit 1
+    "$B/softfab" up --name $fab --hosts $hosts --nics "$1" --rate 20MB/s >/dev/null || exit 1
     dir=$("$B/softfab" status --name $fab --json | jq -r .dir)
     : >"$log/steps"
 }
 run() {
-    timeout -k 5 150 "$B/r2_perf" all_reduce -b 1M -e 1M --idle-sleep 100us --fabric $fab --hosts 2 --placement out -w 1 -T 60s "$@" >"$log/out" 2>&1
+    timeout -k 5 150 "$B/r2_perf" all_reduce -b 1M -e 1M --idle-sleep 100us --fabric $fab --hosts $hosts --placement out -w 1 -T 60s "$@" >"$log/out" 2>&1
     rc=$?
 }
 # unchanged NAME: right, nothing is slow, nothing failed, and no NIC has carried much more or less than the others
@@ -91,6 +109,24 @@ wanted "two NICs" && {
     fabric 2
     run --duration 1s --fault-cmd "1s:sh $log/slow 4MB/s" --after 300ms
     fell_and_returned "one NIC of two at a fifth of its rate"
+}
+wanted "whose" && {
+    hosts=3
+    fabric 3
+    run --duration 1s --fault-cmd "1s:sh $log/whose 4MB/s" --after 300ms
+    hosts=2
+    name="the NIC of a ring that is slow itself"
+    if was_right "$name"; then
+        if [ "$(tr '\n' ' ' <"$log/steps")" != "itself known " ]; then
+            bad "$name" "got as far as '$(tail -1 "$log/steps")': $(grep 'R2-G02' "$log/out")"
+        elif [ "$(grep -c 'WARN.* blame=nic-cable-or-port ' "$log/out")" != 1 ]; then
+            bad "$name" "said more than once: $(grep ' blame=nic-cable-or-port ' "$log/out")"
+        elif grep 'WARN.* blame=nic-cable-or-port ' "$log/out" | grep -qv ' R2-G02 host=h1 nic=fab1 .* since=[0-9:.]*Z how=slow-for:\(h0,h2\|h2,h0\) '; then
+            bad "$name" "another was named: $(grep ' blame=nic-cable-or-port ' "$log/out")"
+        else
+            ok "$name"
+        fi
+    fi
 }
 wanted "off" && {
     fabric 4

@@ -75,12 +75,16 @@ static void count_wanted(struct r2_comm *c)
     }
 }
 
-/* Who receives writes CTS, and so touches a path, too. */
-static int counts(const struct r2_comm *c)
+static bool is_open(const struct r2_comm *c)
 {
     return atomic_load_explicit(&c->state.setup, memory_order_acquire) == R2_SETUP_DONE &&
-           atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN &&
-           IB_RLX_GET(c->conn.touched);
+           atomic_load_explicit(&c->state.close, memory_order_relaxed) == R2_CLOSE_OPEN;
+}
+
+/* Who receives writes CTS, and so touches a path, too. */
+static bool counts(const struct r2_comm *c)
+{
+    return is_open(c) && IB_RLX_GET(c->conn.touched);
 }
 
 static void count(struct r2_inst *inst, uint64_t now)
@@ -234,15 +238,38 @@ void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load
         return;
     }
     pair = r2_pair_find(inst, peer, m->peer_nic, m->nic);
-    if (pair) {
-        R2_NOTIFY(inst, on_load, pair, &l);
+    if (pair == NULL) {
+        return;
     }
-    if (pair) {
-        probe_track_take(&pair->probe.there, &l, inst->watch.clock);
+    if (m->flags & (FO_LOAD_SLOW | FO_LOAD_WORD)) {
+        R2_NOTIFY(inst, on_slow_word, pair, m->flags);
+        return;
     }
+    R2_NOTIFY(inst, on_load, pair, &l);
+    probe_track_take(&pair->probe.there, &l, inst->watch.clock);
 }
 
 /* --- judging --- */
+
+bool r2_load_has_moved(struct r2_inst *inst, int nic, const char *but, uint64_t ns)
+{
+    uint64_t clock = inst->watch.clock;
+
+    for (struct r2_comm *c = r2_comms_awake(inst); c; c = c->list.awake_next) {
+        if (!is_open(c) || strcmp(c->far.host, inst->self.host) == 0 ||
+            strcmp(c->far.host, but) == 0) {
+            continue;
+        }
+        for (int p = 0; p < c->conn.npaths; p++) {
+            uint64_t at = c->watch->load.moved_at[p];
+
+            if (c->conn.path[p].nic == nic && at && r2_elapsed(clock, at) <= ns) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
 
 uint64_t r2_load_done_at(const struct r2_pair *pair)
 {

@@ -84,6 +84,11 @@ START_TEST(everything_known)
     l.fate = PROBE_FATE_NA, l.capacity = 7, l.capacity_of = 8, l.nic = "mlx5_3/1";
     both(&l);
     ck_assert_str_eq(brief, "R2-L02 mlx5_3/1 cable or switch port; 7/8; drain after job");
+    l.blame = "port", l.action = "check-link"; /* of this case */
+    both(&l);
+    ck_assert_str_eq(brief, "R2-L02 mlx5_3/1 cable or switch port; 7/8; check link");
+    ck_assert_ptr_nonnull(strstr(full, " blame=port since="));
+    ck_assert_str_eq(full + strlen(full) - strlen(" do=check-link"), " do=check-link");
 }
 END_TEST
 

@@ -82,6 +82,11 @@ START_TEST(what_is_no_failure_of_ours_is_not)
     ck_assert_int_eq(get(), R2_NIC_FILE_OK);
     ck_assert_uint_eq(h.nic[0].hour[0].failures, 0);
     ck_assert_int_eq(__builtin_popcount(h.nic[0].hour[0].slow_to), 1);
+    cause("R2-G02", 1, 1, NULL); /* itself: no single peer's */
+    rig_run(rig, 2 * RIG_S);
+    ck_assert_int_eq(get(), R2_NIC_FILE_OK);
+    ck_assert_uint_eq(h.nic[0].hour[0].failures, 0);
+    ck_assert_int_gt(__builtin_popcount(h.nic[0].hour[0].slow_to), 1);
     finish();
 }
 END_TEST

@@ -85,8 +85,15 @@ bool balance_whose_has_others(const struct balance_whose *w, uint32_t host, uint
 
 struct heard {
     unsigned ways, well, others; /* hosts with a slow way; of these, by their word */
+    unsigned spoken;             /* of those that carry well: just now */
+    bool is_denied;              /* others: just now */
     uint32_t hosts[2];           /* the first that carry well */
 };
+
+static bool is_spoken(const struct balance_witness *x, uint64_t now)
+{
+    return r2_elapsed(now, x->word_at) < BALANCE_WHOSE_SPOKEN;
+}
 
 static struct heard count(const struct balance_whose *w, uint64_t now)
 {
@@ -104,8 +111,12 @@ static struct heard count(const struct balance_whose *w, uint64_t now)
                 h.hosts[h.well] = x->host;
             }
             h.well++;
+            h.spoken += is_spoken(x, now);
         }
-        h.others += is_fresh(x->word_at, now) && x->word == BALANCE_WORD_OTHERS;
+        if (is_fresh(x->word_at, now) && x->word == BALANCE_WORD_OTHERS) {
+            h.others++;
+            h.is_denied |= is_spoken(x, now);
+        }
     }
     return h;
 }
@@ -127,13 +138,15 @@ bool balance_whose_step(struct balance_whose *w, uint64_t now)
     ns = ns < BALANCE_WHOSE_STEP ? ns : BALANCE_WHOSE_STEP;
     w->step_at = now;
     if (h.ways == 0) {
-        return w->heard_at && r2_elapsed(now, w->heard_at) >= BALANCE_WHOSE_KEPT &&
-               become(w, false);
+        if (w->heard_at && r2_elapsed(now, w->heard_at) >= BALANCE_WHOSE_KEPT) {
+            become(w, false);
+        }
+        return false;
     }
     w->heard_at = now;
     if (h.well >= 2) {
         w->from = w->ours || w->held ? w->from : now;
-        w->held += ns;
+        w->held += h.spoken >= 2 ? ns : 0;
         w->against = 0;
         if (w->held >= BALANCE_WHOSE_HOLDS && !w->ours) {
             w->hosts[0] = h.hosts[0];
@@ -142,7 +155,7 @@ bool balance_whose_step(struct balance_whose *w, uint64_t now)
         }
     } else if (h.others) {
         w->held = 0;
-        w->against += ns;
+        w->against += h.is_denied ? ns : 0;
         return w->against >= BALANCE_WHOSE_HOLDS && become(w, false);
     }
     return false;

@@ -17,6 +17,8 @@
 
 #define BALANCE_WHOSE_HOSTS 16
 #define BALANCE_WHOSE_FRESH 3000000000ull /* what was said longer ago does not hold any more */
+#define BALANCE_WHOSE_SPOKEN                                                                       \
+    1000000000ull /* what is older counts no further: hosts that work speak every half second */
 #define BALANCE_WHOSE_HOLDS                                                                        \
     3000000000ull /* before it is said: others that find out later may be witnesses against it */
 #define BALANCE_WHOSE_STEP                                                                         \
@@ -64,7 +66,8 @@ bool balance_whose_has_others(const struct balance_whose *w, uint32_t host, uint
 /*
  * Returns whether @w->ours has changed. True: two witnesses have said so for BALANCE_WHOSE_HOLDS in
  * all, however long they rested in between. False: for as long a host said that others are slow,
- * and two witnesses did not say so; or nothing was heard for BALANCE_WHOSE_KEPT.
+ * and two witnesses did not say so. After BALANCE_WHOSE_KEPT without a slow way @w->ours is false,
+ * too, and nothing has changed: nobody has said anything.
  */
 bool balance_whose_step(struct balance_whose *w, uint64_t now);
 

@@ -23,8 +23,8 @@ static uint32_t host_of(const struct r2_peer *peer)
     return r2_fnv_add(R2_FNV_BASIS, peer->host, strlen(peer->host));
 }
 
-/* What this process says to @but of NIC @nic. A way that is suspected may be slow, and none that is
- * well. */
+/* What this process says to @but of NIC @nic. A way that is suspected is none that is well; nor is
+ * one that was slow when it carried last, of which after a rest nobody has spoken yet. */
 static enum balance_word own_word(const struct r2_slow_whose *w, struct r2_inst *inst, int nic,
                                   const struct r2_peer *but, uint64_t now)
 {
@@ -33,7 +33,7 @@ static enum balance_word own_word(const struct r2_slow_whose *w, struct r2_inst 
     }
     for (const struct r2_pair *pair = inst->index.pairs; pair; pair = pair->next) {
         if (pair->peer && pair->nic == nic && strcmp(pair->peer->host, but->host) != 0 &&
-            r2_slow_state(pair) == BALANCE_SLOW_SUSPECT) {
+            r2_slow_state(pair) != BALANCE_SLOW_NO) {
             return BALANCE_WORD_OTHERS;
         }
     }

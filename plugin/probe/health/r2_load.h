@@ -73,7 +73,7 @@ uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock);
  * none has. */
 uint64_t r2_load_done_at(const struct r2_pair *pair);
 /* Whether anything moved over our NIC @nic within @ns, between this process and a host that is
- * neither this one nor @but. */
+ * neither this one nor @but, over a connection that is awake. */
 bool r2_load_has_moved(struct r2_inst *inst, int nic, const char *but, uint64_t ns);
 /* What was known of both ends, for the log. */
 void r2_load_print(const struct r2_pair *pair, uint64_t clock, char *out, size_t len);

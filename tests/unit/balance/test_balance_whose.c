@@ -123,6 +123,20 @@ static void forget(void)
     }
 }
 
+/* For @ns, @a and @b say so of their ways to us; NONE: that host says nothing. */
+static void say(enum balance_word a, enum balance_word b, uint64_t ns)
+{
+    for (uint64_t end = now + ns; now < end; now += TICK) {
+        if (a != BALANCE_WORD_NONE) {
+            balance_whose_told(&whose[0], name(1), a, now);
+        }
+        if (b != BALANCE_WORD_NONE) {
+            balance_whose_told(&whose[0], name(2), b, now);
+        }
+        balance_whose_step(&whose[0], now);
+    }
+}
+
 /* Nobody at any time but @who; -1: nobody. */
 static void only(int who)
 {
@@ -174,7 +188,7 @@ START_TEST(a_slow_nic)
                     ck_assert_uint_ne(whose[at].hosts[0], whose[at].hosts[1]);
                     ck_assert_uint_ne(whose[at].hosts[1], 0);
                     ck_assert_uint_ge(whose[at].from, START);
-                    ck_assert_uint_le(whose[at].from, START + 2500 * MS + BALANCE_WHOSE_FRESH);
+                    ck_assert_uint_le(whose[at].from, START + 2500 * MS + 3 * BALANCE_WHOSE_FRESH);
                 }
                 forget();
             }
@@ -259,6 +273,47 @@ START_TEST(bursts)
 }
 END_TEST
 
+/* Nothing but one exchange is said in each burst, and it grows old: it does not count through the
+ * rest. */
+START_TEST(short_bursts)
+{
+    const enum balance_word well = BALANCE_WORD_WELL;
+
+    begin(RING, 3, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        say(well, well, TICK);
+        say(BALANCE_WORD_NONE, BALANCE_WORD_NONE, 10000 * MS);
+        ck_assert_uint_gt(whose[0].held, 0);
+        ck_assert_uint_le(whose[0].held, (i + 1) * (BALANCE_WHOSE_SPOKEN + TICK));
+    }
+    begin(RING, 3, 0);
+    whose[0].ours = true;
+    for (unsigned i = 0; i < 2; i++) {
+        say(well, BALANCE_WORD_OTHERS, TICK);
+        say(BALANCE_WORD_NONE, BALANCE_WORD_NONE, 10000 * MS);
+        ck_assert_uint_gt(whose[0].against, 0);
+        ck_assert_uint_le(whose[0].against, (i + 1) * (BALANCE_WHOSE_SPOKEN + TICK));
+    }
+}
+END_TEST
+
+/* What was found is forgotten in silence: nobody has said that it is not so. */
+START_TEST(silence_is_forgotten_in_silence)
+{
+    bool changes = false;
+
+    begin(RING, 3, 0);
+    say(BALANCE_WORD_WELL, BALANCE_WORD_WELL, BALANCE_WHOSE_HOLDS + 2 * TICK);
+    ck_assert(whose[0].ours);
+    for (unsigned i = 0; i < 3; i++) {
+        now += BALANCE_WHOSE_KEPT / 2 + BALANCE_WHOSE_FRESH;
+        changes |= balance_whose_step(&whose[0], now);
+        ck_assert_int_eq(whose[0].ours, i == 0);
+    }
+    ck_assert(!changes);
+}
+END_TEST
+
 /* A host that does not know these words is no witness; nor is one that nobody asks. */
 START_TEST(no_word_is_no_witness)
 {
@@ -294,20 +349,6 @@ START_TEST(the_last_word_counts)
     }
 }
 END_TEST
-
-/* For @ns, @a and @b say so of their ways to us; NONE: that host says nothing. */
-static void say(enum balance_word a, enum balance_word b, uint64_t ns)
-{
-    for (uint64_t end = now + ns; now < end; now += TICK) {
-        if (a != BALANCE_WORD_NONE) {
-            balance_whose_told(&whose[0], name(1), a, now);
-        }
-        if (b != BALANCE_WORD_NONE) {
-            balance_whose_told(&whose[0], name(2), b, now);
-        }
-        balance_whose_step(&whose[0], now);
-    }
-}
 
 /* Each time that others turn out to be slow it begins anew; so does what takes it back. One host
  * that says nothing contradicts nobody. */
@@ -392,6 +433,8 @@ static void add(TCase *t)
     tcase_add_loop_test(t, a_slow_rail, 0, 60);
     tcase_add_test(t, a_rail_that_is_found_slow_one_by_one);
     tcase_add_test(t, bursts);
+    tcase_add_test(t, short_bursts);
+    tcase_add_test(t, silence_is_forgotten_in_silence);
     tcase_add_test(t, what_contradicts);
     tcase_add_test(t, a_step_that_comes_late);
     tcase_add_loop_test(t, the_last_word_counts, 0, 2);

@@ -557,6 +557,7 @@ $(B)/tests/unit/test_ib_worker: TEST_WRAP := -Wl,--wrap=pthread_cond_signal,--wr
 $(B)/tests/unit/test_admin_files: TEST_WRAP := -Wl,--wrap=r2_rundir_stamp_get
 $(B)/tests/unit/test_report_why: TEST_WRAP := -Wl,--wrap=r2_seam_find
 $(B)/tests/unit/test_slowness: TEST_WRAP := -Wl,--wrap=ib_send_progress,--wrap=r2_pair_find
+$(B)/tests/unit/test_slow_word: TEST_WRAP := -Wl,--wrap=ib_send_progress,--wrap=r2_pair_find,--wrap=r2_slow_state
 $(B)/tests/unit/test_inst: TEST_WRAP := -Wl,--wrap=malloc,--wrap=calloc
 $(B)/tests/unit/test_reg_handles: TEST_WRAP := -Wl,--wrap=calloc,--wrap=realloc
 $(foreach t,$(UNIT_SRC),$(eval $(B)/tests/unit/$(notdir $(basename $(t))): $(call tobj,$(t))))

@@ -84,16 +84,9 @@ bool balance_whose_has_others(const struct balance_whose *w, uint32_t host, uint
 }
 
 struct heard {
-    unsigned ways, well, others; /* hosts with a slow way; of these, by their word */
-    unsigned spoken;             /* of those that carry well: just now */
-    bool is_denied;              /* others: just now */
+    unsigned ways, well, others; /* hosts with a slow way; of these, by what they have just said */
     uint32_t hosts[2];           /* the first that carry well */
 };
-
-static bool is_spoken(const struct balance_witness *x, uint64_t now)
-{
-    return r2_elapsed(now, x->word_at) < BALANCE_WHOSE_SPOKEN;
-}
 
 static struct heard count(const struct balance_whose *w, uint64_t now)
 {
@@ -101,22 +94,19 @@ static struct heard count(const struct balance_whose *w, uint64_t now)
 
     for (size_t i = 0; i < BALANCE_WHOSE_HOSTS; i++) {
         const struct balance_witness *x = &w->witness[i];
+        bool is_spoken = x->word_at && r2_elapsed(now, x->word_at) < BALANCE_WHOSE_SPOKEN;
 
         if (!is_slow(x, now)) {
             continue;
         }
         h.ways++;
-        if (is_fresh(x->word_at, now) && x->word == BALANCE_WORD_WELL) {
+        if (is_spoken && x->word == BALANCE_WORD_WELL) {
             if (h.well < 2) {
                 h.hosts[h.well] = x->host;
             }
             h.well++;
-            h.spoken += is_spoken(x, now);
         }
-        if (is_fresh(x->word_at, now) && x->word == BALANCE_WORD_OTHERS) {
-            h.others++;
-            h.is_denied |= is_spoken(x, now);
-        }
+        h.others += is_spoken && x->word == BALANCE_WORD_OTHERS;
     }
     return h;
 }
@@ -146,7 +136,7 @@ bool balance_whose_step(struct balance_whose *w, uint64_t now)
     w->heard_at = now;
     if (h.well >= 2) {
         w->from = w->ours || w->held ? w->from : now;
-        w->held += h.spoken >= 2 ? ns : 0;
+        w->held += ns;
         w->against = 0;
         if (w->held >= BALANCE_WHOSE_HOLDS && !w->ours) {
             w->hosts[0] = h.hosts[0];
@@ -155,7 +145,7 @@ bool balance_whose_step(struct balance_whose *w, uint64_t now)
         }
     } else if (h.others) {
         w->held = 0;
-        w->against += h.is_denied ? ns : 0;
+        w->against += ns;
         return w->against >= BALANCE_WHOSE_HOLDS && become(w, false);
     }
     return false;

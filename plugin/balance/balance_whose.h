@@ -16,9 +16,10 @@
 #include <stdint.h>
 
 #define BALANCE_WHOSE_HOSTS 16
-#define BALANCE_WHOSE_FRESH 3000000000ull /* what was said longer ago does not hold any more */
+#define BALANCE_WHOSE_FRESH 3000000000ull /* a way that was slow longer ago is not known to be */
 #define BALANCE_WHOSE_SPOKEN                                                                       \
-    1000000000ull /* what is older counts no further: hosts that work speak every half second */
+    1000000000ull /* a word that is older counts no more: hosts that work speak each half second   \
+                   */
 #define BALANCE_WHOSE_HOLDS                                                                        \
     3000000000ull /* before it is said: others that find out later may be witnesses against it */
 #define BALANCE_WHOSE_STEP                                                                         \

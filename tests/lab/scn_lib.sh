@@ -176,7 +176,7 @@ perf() {
 }
 
 # verdicts: what the ranks said that broke, a line each in the order of each rank: code, host, NIC, rank. Into $run.verdicts; $said: a summary of those that name a
-# component; $undecided: the others (F03); $open: those of them after which their rank named none
+# component; $undecided: the others (F03); $open: those of them after which their rank named none, $run.open: by rank
 verdicts() {
     for rank in 0 1 2; do
         [ ! -e "$run.r$rank" ] || sed -n 's|.*NET/R2 : R2-\([NLFP]0[0-9]\) \(host=.*\)|\1 \2|p' "$run.r$rank" |
@@ -184,7 +184,8 @@ verdicts() {
     done >"$run.verdicts"
     said=$(grep -v '^F03' "$run.verdicts" | cut -d ' ' -f 1-3 | sort | uniq -c | awk '{printf "%s%s %s %s x%s", (NR > 1 ? ", " : ""), $2, $3, $4, $1}')
     undecided=$(grep -c '^F03' "$run.verdicts")
-    open=$(awk '$1 == "F03" {n[$4]++} $1 != "F03" {n[$4] = 0} END {for (r in n) s += n[r]; print s + 0}' "$run.verdicts")
+    awk '$1 == "F03" {n[$4]++} $1 != "F03" {n[$4] = 0} END {for (r in n) if (n[r]) print r, n[r]}' "$run.verdicts" >"$run.open"
+    open=$(awk '{s += $2} END {print s + 0}' "$run.open")
 }
 # blame_row LABEL EXPECTED: a row of the table that blame_table prints
 blame_row() {
@@ -216,9 +217,9 @@ stood_still() {
 # Status 1: nobody has named it, or one of them had probed all there is.
 unprobed() {
     [ -n "$1" ] && cut -d ' ' -f 1-3 "$run.verdicts" | grep -qxE "$1" || return 1
-    for rank in $(awk '$1 == "F03" {n[$4]++} $1 != "F03" {n[$4] = 0} END {for (r in n) if (n[r]) print r}' "$run.verdicts"); do
+    while read -r rank _; do
         grep -o 'R2-F03: .* to .*: not probed.*' "$run.r$rank" | tail -n 1 | grep . || return 1
-    done
+    done <"$run.open"
 }
 # blamed LABEL PATTERN: the run is right, and every verdict of it (of which there is one) matches; one that was undecided was put right by its process. PATTERN
 # empty: nobody has a verdict.

@@ -10,6 +10,7 @@
 
 #include "plugin/balance/r2_balance.h"
 #include "plugin/admin/r2_host_share.h"
+#include "plugin/control/fo_proto.h"
 
 #define NICS  3
 #define RATE  12000000ull
@@ -246,6 +247,57 @@ START_TEST(measured_by_one_limit)
 }
 END_TEST
 
+static unsigned told; /* that a way to side 1 is slow */
+
+static void on_slow_word(struct r2_pair *pair, uint8_t flags)
+{
+    told += pair->inst == rig->side[1].inst && (flags & FO_LOAD_SLOW);
+}
+
+/* What is under way arrives, and nothing else is sent for @ns. */
+static void rest(uint64_t ns)
+{
+    for (uint64_t end = rig_now(rig) + ns; rig_now(rig) < end;) {
+        for (int i = 0; i < NICS; i++) {
+            rig_turn(proc[i].rig, i == 0 ? 500 * RIG_US : 0);
+        }
+    }
+}
+
+/* The other end hears of it every half second, as long as it is slow and something is sent. */
+START_TEST(the_other_end_is_told)
+{
+    static const struct r2_subscriber counting = {.on_slow_word = on_slow_word};
+    unsigned before;
+
+    told = 0;
+    procs_start(quiet);
+    subscribe(&counting);
+    run(3 * S);
+    ck_assert_uint_eq(told, 0);
+    for (int episode = 0; episode < 2; episode++) {
+        before = told;
+        rate_set(0, RATE / 5);
+        ck_assert(run_until(0, 1, 3 * S / 2));
+        run(4 * S);
+        ck_assert_uint_ge(told - before, 5);
+        ck_assert_uint_le(told - before, 12);
+        rest(2 * S);
+        before = told;
+        rest(4 * S);
+        ck_assert_uint_eq(told, before);
+        ck_assert_int_eq(slow(0), 1); /* for all that is known */
+        rate_set(0, RATE);
+        ck_assert(run_until(0, 0, 20 * S));
+        run(S);
+        before = told;
+        run(3 * S);
+        ck_assert_uint_eq(told, before);
+    }
+    procs_stop();
+}
+END_TEST
+
 START_TEST(switched_off)
 {
     procs_start((const char *[]){QUIET_RC, "NCCL_R2_SLOW=off", NULL});
@@ -318,6 +370,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_slow_nic);
     tcase_add_test(t, a_slow_nic_half_the_time);
     tcase_add_test(t, measured_by_one_limit);
+    tcase_add_test(t, the_other_end_is_told);
     tcase_add_test(t, switched_off);
     tcase_add_loop_test(t, the_limit, 0, 2);
     tcase_add_test(t, all_slow);

@@ -113,6 +113,8 @@ TEST_BINS     := $(BENCH_BINS) $(B)/bench/bench_paper $(NCCL_BINS) $(STANDIN_TES
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 NCCL_CHECKS   := $(STANDIN_TESTS) tests/nccl/layout.sh tests/nccl/bad_input.sh tests/nccl/check_nccl.sh tests/nccl/plugins.sh tests/nccl/place.sh tests/nccl/life.sh
+# One after the other: the threads of NCCL never sleep, and those of two scripts starve the machine.
+NCCL_CHAIN     = $(subst $(space),$(comma),$(filter-out $(STANDIN_TESTS),$(NCCL_CHECKS)))
 SEEDS         ?= 1000
 # Scripts run a job each, which waits more than it works.
 E2E_JOBS      ?= $(if $(filter 1,$(JOBS)),1,2)
@@ -147,7 +149,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
-	@sh tests/run.sh $(B) -j $(JOBS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+gossip+3 $(B)/bench/bench_inproc+hour $(STANDIN_TESTS) -- -j $(E2E_JOBS) $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_deps.sh tests/check_run.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(filter-out $(STANDIN_TESTS),$(NCCL_CHECKS)) $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) -j $(JOBS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+gossip+3 $(B)/bench/bench_inproc+hour $(STANDIN_TESTS) -- -j $(E2E_JOBS) $(NCCL_CHAIN) $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_deps.sh tests/check_run.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # For the edit loop: no optimisation, in a folder of its own, the suites that take two seconds and more left out. ONLY=NAME: those
 # whose name contains it, slow or not.
@@ -543,6 +545,7 @@ $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugi
 	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-tcptest.so -Wl,-z,defs
 
 comma := ,
+space := $(subst ,, )
 TESTLIBS := $(B)/libr2core.a $(B)/libtestsupport.a $(B)/libfabmodel.a
 # It makes machines of words.
 $(B)/tests/unit/test_relay_ways: | $(B)/topo_make

@@ -42,6 +42,10 @@ for t in one two; do
     printf '%s\n' '. "$tmp/lib"' ": >\"\$tmp/met.$t\"" "until_ test -e \"\$tmp/met.$other\"" ": >\"\$tmp/done.$t\"" 'echo "1 passed, 0 failed"' | fake meets_$t
 done
 printf '%s\n' '[ -e "$tmp/done.one" ] && [ -e "$tmp/done.two" ] && echo "1 passed, 0 failed"' | fake behind
+# The first ends when another one beside it has seen it; the second wants to be behind it.
+printf '%s\n' '. "$tmp/lib"' ': >"$tmp/began"' 'until_ test -e "$tmp/let"' ': >"$tmp/over"' 'echo "1 passed, 0 failed"' | fake first
+printf '%s\n' '[ -e "$tmp/over" ] && echo "1 passed, 0 failed"' | fake second
+printf '%s\n' '. "$tmp/lib"' 'until_ test -e "$tmp/began"' ': >"$tmp/let"' 'echo "1 passed, 0 failed"' | fake lets
 printf '%s\n' '. "$tmp/lib"' 'until_ grep -q "^ok   right.sh" "$tmp/shown"' 'echo "1 passed, 0 failed"' | fake sees_right
 
 # run CODE LAST ARGUMENTS...: its exit code and its last line; what it printed is in $tmp/shown
@@ -76,6 +80,9 @@ done
 check "one that is gone counts" run 1 "3 passed, 1 failed" -j 2 "$T/right.sh" "$T/kills.sh"
 check "... and is named" shows '^FAIL .*/kills.sh ended without a count$'
 check "groups" run 0 "6 passed, 0 failed" -j 2 "$T/meets_one.sh" "$T/meets_two.sh" -- "$T/behind.sh" -- -j 2 "$T/right.sh"
+check "one after the other, beside others" run 0 "3 passed, 0 failed" -j 2 "$T/first.sh,$T/second.sh" "$T/lets.sh"
+check "... with nothing beside them" run 1 "8 passed, 1 failed" "$T/right.sh,$T/wrong.sh" "$T/right.sh"
+check "... of which one is gone" run 1 "6 passed, 1 failed" -j 2 "$T/right.sh,$T/kills.sh,$T/right.sh"
 check "shown when it ends" run 0 "4 passed, 0 failed" -j 2 "$T/right.sh" "$T/sees_right.sh"
 check "what failed in a group before" run 1 "5 passed, 1 failed" -j 2 "$T/wrong.sh" -- "$T/right.sh"
 R2_T=igh

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs tests and counts. Usage: tests/run.sh BUILD_DIR [-l SECONDS] [-j N] TEST... [-- [-j N] TEST...]...
 # -j: those of this group N side by side; they share no file and no name. Otherwise, and behind a "--", one after the other. A group begins when
-# the one before it is done.
+# the one before it is done. TEST,TEST: one after the other also there.
 # A TEST is a program or a script (called with BUILD_DIR), with arguments after '+': "tests/e2e/x.sh+--fast".
 # What it prints last is read: Check's "N%: Checks: a, Failures: b, Errors: c", or "N passed, N failed[, N skipped]". Exit 77 is a skip, whose
 # reason is its last line. A test that counts nothing counts as one. R2_T=NAME runs only the tests whose name contains NAME.
@@ -22,9 +22,10 @@ passed=0 failed=0 skipped=0
 side() {
     # One whose process ends without its count is named, and counts as failed.
     # shellcheck disable=SC2016
-    xargs -P "$1" -I{} sh -c 'r=$(sh "$0" "$1" -l "$2" "$3" 2>&1); case $r in *" passed, "*" failed"*) ;; *) r="${r:+$r
-}FAIL $3 ended without a count" ;; esac; printf "%s\n" "$r"' "$0" "$B" "$limit" {} <"$out/side" | {
-        p=0 f=$(wc -l <"$out/side") s=0
+    xargs -P "$1" -I{} sh -c 'for t in $(echo "$3" | tr , " "); do r=$(sh "$0" "$1" -l "$2" "$t" 2>&1)
+case $r in *" passed, "*" failed"*) ;; *) r="${r:+$r
+}FAIL $t ended without a count" ;; esac; printf "%s\n" "$r"; done' "$0" "$B" "$limit" {} <"$out/side" | {
+        p=0 f=$(tr , '\n' <"$out/side" | wc -l) s=0
         while IFS= read -r line; do
             case $line in
             [0-9]*" passed, "*" failed"*)
@@ -112,7 +113,9 @@ while [ $# -gt 0 ]; do
         if [ "$jobs" -gt 1 ]; then
             echo "$1" >>"$out/side"
         else
-            one "$1"
+            for test in $(echo "$1" | tr , ' '); do
+                one "$test"
+            done
         fi
         shift
     done

@@ -15,22 +15,20 @@ static int ctl_room(const struct ib_path *p, int n)
 
 /*
  * An RDMA write of @len bytes at @base + @off into the peer's ring at @off. 0, or -1 and the path
- * is down. What is the same in all of them stands in rx->wr; so does what does not matter: the key
- * of what goes inline, and how many writes an unsignaled one confirms, which has no completion but
- * an error.
+ * is down. What is the same in all of them stands in rx->wr; so does what does not matter: how many
+ * writes an unsignaled one confirms, which has no completion but an error. What goes inline has its
+ * key, too: mana's queue pairs report the inline size that was asked for, and its library looks at
+ * no such flag.
  */
 static inline __attribute__((always_inline)) int
 write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, uint32_t len)
 {
     struct ibv_send_wr *wr = &rx->wr, *bad;
-    unsigned flags = IBV_SEND_INLINE;
+    unsigned flags = __builtin_expect(len <= p->cap.max_inline, 1) ? IBV_SEND_INLINE : 0;
     unsigned run = p->sq.ctl_run + 1u;
     int rc;
 
-    if (__builtin_expect(len > p->cap.max_inline, 0)) {
-        flags = 0;
-        rx->sge.lkey = p->mem.ring_mr->lkey;
-    }
+    rx->sge.lkey = p->mem.ring_mr->lkey;
     rx->sge.addr = base + off;
     rx->sge.length = len;
     wr->wr.rdma.remote_addr = p->mem.peer_ring + off;

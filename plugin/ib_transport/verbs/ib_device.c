@@ -95,14 +95,14 @@ static int port_read(struct ib_nics *nics, struct ib_nic *nic, struct ibv_port_a
     return ib_verbs_err(rc);
 }
 
-/* Whether the entry that was chosen last has the GID that it had then, which is *@gid. */
-static int gid_holds(struct ib_nics *nics, struct ib_nic *nic, const struct ib_addr *known,
-                     union ibv_gid *gid)
+/* Whether the entry that was chosen last has the GID that it had then. */
+static bool gid_holds(struct ib_nics *nics, const struct ib_nic *nic, const struct ib_gid_entry *e)
 {
-    memset(gid, 0, sizeof(*gid));
+    union ibv_gid gid = {.raw = {0}};
+
     errno = 0;
-    return ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, known->gid_index, gid)) == 0 &&
-           memcmp(gid->raw, known->gid, sizeof(known->gid)) == 0;
+    return ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, e->index, &gid)) == 0 &&
+           memcmp(gid.raw, e->gid.raw, sizeof(gid.raw)) == 0;
 }
 
 /* Of a NIC of last resort: all that it has. */
@@ -119,13 +119,30 @@ static int last_gids_read(struct ib_nics *nics, const struct ib_nic *nic,
     return rc;
 }
 
+/* An address of RoCE, or of InfiniBand, by the options. */
+static int gid_take(struct ib_nics *nics, const struct ib_nic *nic,
+                    const struct ibv_port_attr *attr, struct ib_gid_entry *e)
+{
+    uint8_t known = e->index;
+    int rc = ib_gid_choose(nics->v, nic->ctx, nic->port, attr, nics->cfg, e);
+
+    if (rc == 0 && attr->link_layer == IBV_LINK_LAYER_ETHERNET && nics->cfg->ib_gid_index >= 0 &&
+        e->index != nics->cfg->ib_gid_index && e->index != known) {
+        R2_INFO(
+            "NIC %s: the address of NCCL_IB_GID_INDEX=%d has moved to entry %u of the GID table, "
+            "which is used",
+            nic->name, (int)nics->cfg->ib_gid_index, e->index);
+    }
+    return rc == EADDRNOTAVAIL && attr->state != IBV_PORT_ACTIVE ? ENETDOWN : rc;
+}
+
 int ib_nic_refresh(struct ib_nics *nics, int index)
 {
     struct ib_nic *nic = &nics->nic[index];
     uint32_t requested = atomic_load_explicit(&nic->addr_requests, memory_order_relaxed);
     struct ibv_port_attr attr;
     struct ib_addr addr = {0}, known;
-    union ibv_gid gid;
+    struct ib_gid_entry e = {0};
     int rc = port_read(nics, nic, &attr), fresh;
 
     if (rc != 0) {
@@ -133,14 +150,16 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     }
     pthread_mutex_lock(nics->lock);
     known = nic->addr;
-    fresh = nic->addr_read == requested;
+    fresh = nic->addr_read == requested && known.link_layer == attr.link_layer;
+    if (known.link_layer == attr.link_layer) {
+        e = (struct ib_gid_entry){.index = known.gid_index, .version = nic->gid_version};
+        memcpy(e.gid.raw, known.gid, sizeof(known.gid));
+    }
     pthread_mutex_unlock(nics->lock);
-    addr.gid_index = known.gid_index;
     if (nic->last) { /* no option of RoCE is about them */
-        rc = last_gids_read(nics, nic, &attr, &gid, addr.second);
-    } else if (!fresh || known.link_layer != attr.link_layer ||
-               !gid_holds(nics, nic, &known, &gid)) {
-        rc = ib_gid_choose(nics->v, nic->ctx, nic->port, &attr, nics->cfg, &addr.gid_index, &gid);
+        rc = last_gids_read(nics, nic, &attr, &e.gid, addr.second);
+    } else if (!fresh || !gid_holds(nics, nic, &e)) {
+        rc = gid_take(nics, nic, &attr, &e);
     }
     if (rc != 0) {
         return rc;
@@ -150,9 +169,11 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     addr.lid = attr.lid;
     addr.grh = (attr.flags & IBV_QPF_GRH_REQUIRED) != 0;
     addr.pkey_index = (uint16_t)nics->cfg->ib_pkey;
-    memcpy(addr.gid, gid.raw, sizeof(addr.gid));
+    addr.gid_index = e.index;
+    memcpy(addr.gid, e.gid.raw, sizeof(addr.gid));
     pthread_mutex_lock(nics->lock);
     nic->addr = addr;
+    nic->gid_version = e.version;
     nic->addr_read = requested;
     pthread_mutex_unlock(nics->lock);
     return attr.state == IBV_PORT_ACTIVE ? 0 : ENETDOWN;

@@ -78,6 +78,7 @@ struct ib_nic {
     struct ib_addr addr; /* under ib_nics.lock */
     uint32_t addr_read;  /* under ib_nics.lock: addr_requests when what is in @addr was read;
                             UINT32_MAX: never */
+    uint8_t gid_version; /* under ib_nics.lock: of RoCE, of the entry of @addr; 0: not known */
 
     _Atomic bool bond; /* a queue pair's port of a bond is ours to choose; ib_lag.h. Relaxed:
                           written at init, and taken away by a worker */
@@ -194,10 +195,11 @@ void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out);
 /*
  * Reads LID, GID, MTU again. The GID table is searched only where ib_nic_addr_request() was called
  * since, or the entry that was chosen has another GID: a search is a call per entry. 0: taken, and
- * the port is ACTIVE; ENETDOWN: taken, and it is not; else the positive errno of the call that
- * failed, and the address is what it was (ERANGE: NCCL_IB_GID_INDEX is outside of the table). The
- * state is not touched: that is for ib_nic_state_change(). Thread: init or a device worker; may
- * block in the driver.
+ * the port is ACTIVE; ENETDOWN: it is not, and the address is taken if it has one; else the
+ * positive errno of the call that failed, and the address is what it was (ERANGE:
+ * NCCL_IB_GID_INDEX is outside of the table; EADDRNOTAVAIL: no entry is usable). The state is not
+ * touched: that is for ib_nic_state_change(). Thread: init or a device worker; may block in the
+ * driver.
  */
 int ib_nic_refresh(struct ib_nics *nics, int nic);
 

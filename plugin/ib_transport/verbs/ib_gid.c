@@ -163,11 +163,12 @@ static int gid_read(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t p
     return ib_verbs_err(rc);
 }
 
-/* -1: the rule lets none pass. The errors of single entries are passed over: a table has holes. */
+/* -1: none is usable, or the rule lets none pass. The errors of single entries are passed over: a
+ * table has holes. */
 static int gid_search(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
                       const struct ib_gid_rule *rule)
 {
-    int best = rule->family ? -1 : 0, best_score = 0;
+    int best = -1, best_score = 0;
     union ibv_gid gid;
 
     for (int i = 0; i < entries && best_score < SCORE_BEST; i++) {
@@ -185,32 +186,82 @@ static int gid_search(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t
     return best;
 }
 
-int ib_gid_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port,
-                  const struct ibv_port_attr *attr, const struct r2_config *cfg, uint8_t *index,
-                  union ibv_gid *gid)
+static bool is_usable(const union ibv_gid *gid)
 {
-    int entries = attr->gid_tbl_len < GID_INDEX_MAX + 1 ? attr->gid_tbl_len : GID_INDEX_MAX + 1;
+    return ib_gid_score(gid, 0, 0) != 0;
+}
+
+/* Where the address of @was is now, in an entry of the same version; -1: nowhere. */
+static int gid_find(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
+                    const struct ib_gid_entry *was)
+{
+    union ibv_gid gid;
+
+    for (int i = 0; i < entries; i++) {
+        if (gid_read(v, ctx, port, i, &gid) == 0 &&
+            memcmp(gid.raw, was->gid.raw, sizeof(gid.raw)) == 0 &&
+            gid_version(v, ctx, port, i) == was->version) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* NCCL_IB_GID_INDEX: that entry, or where the address is that it had. */
+static int gid_given(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
+                     int given, const struct ib_gid_entry *was)
+{
+    union ibv_gid gid;
+    int rc, at = -1;
+
+    if (given >= entries) {
+        return -ERANGE;
+    }
+    rc = gid_read(v, ctx, port, given, &gid);
+    if (is_usable(&was->gid) && (rc != 0 || memcmp(gid.raw, was->gid.raw, sizeof(gid.raw)) != 0)) {
+        at = gid_find(v, ctx, port, entries, was);
+    }
+    return at >= 0 ? at : rc != 0 ? -rc : is_usable(&gid) ? given : -EADDRNOTAVAIL;
+}
+
+static int roce_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
+                       const struct r2_config *cfg, const struct ib_gid_entry *was)
+{
     struct ib_gid_rule rule;
     char why[192];
-    int i = 0;
+    int i;
 
-    if (attr->link_layer == IBV_LINK_LAYER_ETHERNET) {
-        i = (int)cfg->ib_gid_index;
-        if (i >= entries) {
-            return ERANGE;
-        }
+    if (cfg->ib_gid_index >= 0) {
+        return gid_given(v, ctx, port, entries, (int)cfg->ib_gid_index, was);
+    }
+    /* what is wrong with it ends the job at listen */
+    ib_gid_rule_parse(&rule, cfg, why, sizeof(why));
+    i = gid_search(v, ctx, port, entries, &rule);
+    return i < 0 ? -EADDRNOTAVAIL : i;
+}
+
+int ib_gid_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port,
+                  const struct ibv_port_attr *attr, const struct r2_config *cfg,
+                  struct ib_gid_entry *e)
+{
+    int entries = attr->gid_tbl_len < GID_INDEX_MAX + 1 ? attr->gid_tbl_len : GID_INDEX_MAX + 1;
+    bool roce = attr->link_layer == IBV_LINK_LAYER_ETHERNET;
+    union ibv_gid gid;
+    int i = 0, rc;
+
+    if (roce) {
+        i = roce_choose(v, ctx, port, entries, cfg, e);
         if (i < 0) {
-            ib_gid_rule_parse(&rule, cfg, why,
-                              sizeof(why)); /* what is wrong with it ends the job at listen */
-            i = gid_search(v, ctx, port, entries, &rule);
-        }
-        if (i < 0) {
-            return EADDRNOTAVAIL;
+            return -i;
         }
     } else if (cfg->ib_flid_gid < entries &&
-               gid_read(v, ctx, port, (int)cfg->ib_flid_gid, gid) == 0 && ib_gid_flid(gid->raw)) {
+               gid_read(v, ctx, port, (int)cfg->ib_flid_gid, &gid) == 0 && ib_gid_flid(gid.raw)) {
         i = (int)cfg->ib_flid_gid;
     }
-    *index = (uint8_t)i;
-    return gid_read(v, ctx, port, i, gid);
+    rc = gid_read(v, ctx, port, i, &gid);
+    if (rc == 0) {
+        *e = (struct ib_gid_entry){.index = (uint8_t)i, .gid = gid};
+        e->version = roce ? (uint8_t)gid_version(v, ctx, port, i) : 0;
+    }
+    return rc;
 }

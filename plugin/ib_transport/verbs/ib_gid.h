@@ -24,18 +24,28 @@ int ib_gid_rule_parse(struct ib_gid_rule *rule, const struct r2_config *cfg, cha
 /* Whether the rule lets this entry name a port. Pure. */
 int ib_gid_fits(const struct ib_gid_rule *rule, const union ibv_gid *gid);
 
+/* An entry, and what was in it. */
+struct ib_gid_entry {
+    uint8_t index;
+    uint8_t version; /* 1, 2: of RoCE; 0: not known, or InfiniBand */
+    union ibv_gid gid;
+};
+
 /*
  * InfiniBand: the entry of NCCL_IB_ROUTABLE_FLID_GID_INDEX if it has an FLID, else entry 0. RoCE:
  * NCCL_IB_GID_INDEX if given; else, of the entries of NCCL_IB_ADDR_FAMILY and in
  * NCCL_IB_ADDR_RANGE, in this order of weight, the preferred RoCE version (v2, since v1 does not
  * cross routers), an address that is not link-local, an IPv4 address; of equals the first. The
- * index may change when addresses of the host do. 0, or a positive errno; ERANGE: the given index
- * is outside of the table; EADDRNOTAVAIL: no entry has the given family and range. Any thread; may
- * block in the driver.
+ * index may change when addresses of the host do: an address that goes while queue pairs use it
+ * leaves its entry empty until they are gone, and comes back in another one. With the index given
+ * the address that it had, @e on entry (zero: none), is followed there.
+ * 0, or a positive errno and *@e as it was; ERANGE: the given index is outside of the table;
+ * EADDRNOTAVAIL: the given entry is empty, or none is usable and has the given family and range.
+ * Any thread; may block in the driver.
  */
 int ib_gid_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port,
-                  const struct ibv_port_attr *attr, const struct r2_config *cfg, uint8_t *index,
-                  union ibv_gid *gid);
+                  const struct ibv_port_attr *attr, const struct r2_config *cfg,
+                  struct ib_gid_entry *e);
 
 /*
  * Of a GID of InfiniBand, as NCCL reads it: 10 bits fixed, 22 bits 0, 16 bits FLID, 16 bits subnet

@@ -339,6 +339,22 @@ static void say_down(const struct ib_nics *nics, uint32_t down)
     }
 }
 
+/* Of an address that was never read it is not known. */
+static const char *layer_name(uint8_t layer)
+{
+    return layer == IBV_LINK_LAYER_ETHERNET     ? "RoCE"
+           : layer == IBV_LINK_LAYER_INFINIBAND ? "IB"
+                                                : "-";
+}
+
+static const char *no_gid_why(const struct r2_config *cfg)
+{
+    return cfg->ib_gid_index >= 0 ? " (entry NCCL_IB_GID_INDEX of its GID table is empty)"
+           : cfg->ib_addr_family[0] || cfg->ib_addr_range[0]
+               ? " (no GID of NCCL_IB_ADDR_FAMILY in NCCL_IB_ADDR_RANGE)"
+               : " (its GID table is empty)";
+}
+
 static void nics_fill(struct opening *o)
 {
     struct ib_nics *nics = o->nics;
@@ -374,11 +390,11 @@ static void nics_fill(struct opening *o)
             R2_WARN("NIC %s has no address: %s%s", nic->name, strerror(rc),
                     is_passing(rc)        ? "; it is not used until its driver answers"
                     : rc == ERANGE        ? " (NCCL_IB_GID_INDEX is outside of its GID table)"
-                    : rc == EADDRNOTAVAIL ? " (no GID of NCCL_IB_ADDR_FAMILY in NCCL_IB_ADDR_RANGE)"
+                    : rc == EADDRNOTAVAIL ? no_gid_why(nics->cfg)
                                           : "");
         }
         R2_INFO("NIC %d: %s port %u %s %s %d Mb/s gid %u rail %d numa %d %s%s%s", i, nic->dev_name,
-                nic->port, nic->addr.link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "IB",
+                nic->port, layer_name(nic->addr.link_layer),
                 ib_nic_state_name(ib_nic_state_get(nic)), nic->speed_mbps, nic->addr.gid_index,
                 nic->rail, nic->numa_node, nic->pci_path ? nic->pci_path : "no PCI path",
                 nic->ptr_support & IB_PTR_CUDA ? " peermem" : "",

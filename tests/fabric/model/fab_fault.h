@@ -77,7 +77,8 @@
  *                   Good completions come behind them
  *     ionic         the same, but posts are taken, and flushed at once; the vendor's code is 0
  *     mana          both posts are refused in ERR, and nothing is flushed, ever; the NIC goes on
- *                   for linger_ns, too
+ *                   for linger_ns, too. Inline data is granted and not known: a post that asks for
+ *                   it reads memory, by its key
  *     mlx4          plain, but the driver looks at no flow label: the UDP source port of a queue
  *                   pair comes from the two numbers of queue pairs. As of the next INIT->RTR
  *

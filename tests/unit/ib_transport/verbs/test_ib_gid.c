@@ -44,7 +44,35 @@ START_TEST(gid_choice)
     ck_assert_int_eq(chosen_gid(LINK_LOCAL, 2, GLOBAL6, 2, IPV4_LL, 2), 1);
     ck_assert_int_eq(chosen_gid(EMPTY, 0, BARE_LL, 2, LINK_LOCAL, 1), 2);
     ck_assert_int_eq(chosen_gid(LINK_LOCAL, 0, IPV4, 0, EMPTY, 0), 1); /* versions unknown */
-    ck_assert_int_eq(chosen_gid(EMPTY, 0, EMPTY, 0, EMPTY, 0), 0);
+}
+END_TEST
+
+/* A port whose table is empty has no address, and is not used until it has one. */
+START_TEST(gid_nowhere)
+{
+    struct ib_addr addr;
+    struct fake_dev *d = fake_add("a");
+
+    for (int i = 0; i < d->port[1].attr.gid_tbl_len; i++) {
+        gid_of(d, i, EMPTY, 0);
+    }
+    open_all(1);
+    ck_assert_int_eq(ib_nic_state_get(&nics.nic[0]), IB_NIC_DOWN);
+    ck_assert(logs("NIC a has no address") && logs("its GID table is empty"));
+    ck_assert(!logs("port 1 IB"));
+    gid_of(d, 2, IPV4, 2);
+    ck_assert_int_eq(ib_nic_refresh(&nics, 0), 0);
+    ib_nic_addr_get(&nics, 0, &addr);
+    ck_assert_int_eq(addr.gid_index, 2);
+    close_all();
+    /* one that is down is among those that are down, without a warning of its own */
+    gid_of(d, 2, EMPTY, 0);
+    d->port[1].attr.state = IBV_PORT_DOWN;
+    logged[0] = '\0';
+    open_all(1);
+    ck_assert_int_eq(ib_nic_state_get(&nics.nic[0]), IB_NIC_DOWN);
+    ck_assert(!logs("has no address"));
+    close_all();
 }
 END_TEST
 
@@ -178,6 +206,55 @@ START_TEST(gid_given)
 }
 END_TEST
 
+/* NCCL_IB_GID_INDEX names an entry, and that the address in it. When it goes and comes back, the
+ * kernel has it in another entry as long as queue pairs use the one that it had. */
+START_TEST(gid_given_moves)
+{
+    struct fake_dev *d = fake_add("a");
+    struct ib_nic *nic = &nics.nic[0];
+    struct ib_addr addr;
+
+    for (int i = 0; i < d->port[1].attr.gid_tbl_len; i++) {
+        gid_of(d, i, i == 1 ? IPV4 : EMPTY, i == 1 ? 2 : 0);
+    }
+    option("NCCL_IB_GID_INDEX", "1");
+    open_all(1);
+    ck_assert_int_eq(ib_nic_state_get(nic), IB_NIC_UP);
+    gid_of(d, 1, EMPTY, 0);
+    ib_nic_addr_request(nic);
+    ck_assert_int_eq(ib_nic_refresh(&nics, 0), EADDRNOTAVAIL);
+    ib_nic_addr_get(&nics, 0, &addr);
+    ck_assert_mem_eq(addr.gid, IPV4, 16); /* what it was */
+    gid_of(d, 2, IPV4, 1);                /* of RoCE v1, as the kernel enters it first */
+    ck_assert_int_eq(ib_nic_refresh(&nics, 0), EADDRNOTAVAIL);
+    gid_of(d, 3, IPV4, 2);
+    ck_assert_int_eq(ib_nic_refresh(&nics, 0), 0);
+    ib_nic_addr_get(&nics, 0, &addr);
+    ck_assert_int_eq(addr.gid_index, 3);
+    ck_assert(logs("address of NCCL_IB_GID_INDEX=1 has moved to entry 3"));
+    /* another address there is not ours while ours is somewhere */
+    gid_of(d, 1, GLOBAL6, 2);
+    ib_nic_addr_request(nic);
+    ck_assert_int_eq(ib_nic_refresh(&nics, 0), 0);
+    ib_nic_addr_get(&nics, 0, &addr);
+    ck_assert_int_eq(addr.gid_index, 3);
+    /* back, or gone for good: the entry that was given */
+    gid_of(d, 3, EMPTY, 0);
+    ib_nic_addr_request(nic);
+    ck_assert_int_eq(ib_nic_refresh(&nics, 0), 0);
+    ib_nic_addr_get(&nics, 0, &addr);
+    ck_assert_int_eq(addr.gid_index, 1);
+    ck_assert_mem_eq(addr.gid, GLOBAL6, 16);
+    close_all();
+    /* from the start */
+    gid_of(d, 1, EMPTY, 0);
+    open_all(1);
+    ck_assert_int_eq(ib_nic_state_get(nic), IB_NIC_DOWN);
+    ck_assert(logs("entry NCCL_IB_GID_INDEX of its GID table is empty"));
+    close_all();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, gid_choice);
@@ -185,6 +262,8 @@ static void add(TCase *t)
     tcase_add_test(t, gid_rules_that_are_none);
     tcase_add_test(t, gid_version_from_sysfs);
     tcase_add_test(t, gid_given);
+    tcase_add_test(t, gid_nowhere);
+    tcase_add_test(t, gid_given_moves);
 }
 
 int main(void)

@@ -161,6 +161,11 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
     return p->query_errno;
 }
 
+static uint32_t query_port_speed_ex(struct ibv_context *ctx, uint8_t port)
+{
+    return of_ctx(ctx)->port[port].speed_ex;
+}
+
 static int query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
 {
     struct fake_port *p = &of_ctx(ctx)->port[port];
@@ -293,6 +298,7 @@ void fake_table(struct ib_verbs *v)
     v->close_device = close_device;
     v->query_device = query_device;
     v->query_port = query_port;
+    v->query_port_speed_ex = query_port_speed_ex;
     v->query_gid = query_gid;
     v->query_gid_ex = query_gid_ex;
     v->get_async_event = get_async_event;

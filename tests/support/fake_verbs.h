@@ -22,6 +22,7 @@ struct fake_port {
     int version[FAKE_GIDS]; /* RoCE version that query_gid_ex tells: 1, 2; 0: the entry is refused
                              */
     int query_errno;
+    uint32_t speed_ex; /* of a lane, a bit; 0: as attr.active_speed */
 };
 
 struct fake_dev {

@@ -87,6 +87,7 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
     const struct ib_verbs *v = o->nics->v;
     struct ibv_port_attr attr = {0};
     struct candidate *c;
+    uint32_t lane = 0;
     int rc, rail, entry;
 
     if (device->last) {
@@ -116,7 +117,10 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
     c->nic.pci_path = ib_sysfs_pci_path(device->ctx->device->ibdev_path);
     c->nic.numa_node = ib_sysfs_numa_node(c->nic.pci_path);
     ib_sysfs_netdevs(device->ctx->device->ibdev_path, port, &c->nic.netdev, 0, 1);
-    c->nic.speed_mbps = ib_speed_mbps(attr.active_speed, attr.active_width);
+    if (rc == 0 && !device->last && v->query_port_speed_ex != NULL) {
+        lane = v->query_port_speed_ex(device->ctx, port);
+    }
+    c->nic.speed_mbps = ib_speed_mbps(lane ? (int)lane : attr.active_speed, attr.active_width);
     c->nic.max_msg_sz = attr.max_msg_sz;
     if (c->nic.last) { /* no lanes of a speed that verbs know */
         c->nic.speed_mbps = v->last_resort(device->ctx);

@@ -81,6 +81,26 @@ static int port_query_whole(struct ibv_context *ctx, uint8_t port, struct ibv_po
     return port_query_compat(ctx, port, (struct _compat_ibv_port_attr *)attr);
 }
 
+/*
+ * rdma-core has active_speed_ex since v50, behind what the structure was before. The library clears
+ * all that it is given room for, so that an older one leaves 0, and an older build of ours asks,
+ * too. active_speed has 8 bits: the kernel shows XDR (1 << 8) as NDR there.
+ */
+uint32_t ib_verbs_port_speed_ex(struct ibv_context *ctx, uint8_t port)
+{
+    struct verbs_context *extended = verbs_get_ctx_op(ctx, query_port);
+    struct {
+        char before[52];
+        uint32_t active_speed_ex;
+    } whole = {.active_speed_ex = 0};
+
+    _Static_assert(offsetof(struct ibv_port_attr, port_cap_flags2) == 48, "layout of rdma-core");
+    return extended && extended->query_port(ctx, port, (struct ibv_port_attr *)(void *)&whole,
+                                            sizeof(whole)) == 0
+               ? whole.active_speed_ex
+               : 0;
+}
+
 int ib_verbs_load(struct ib_verbs *v, char *why, size_t why_len)
 {
     static const struct r2_symbol compat = {"ibv_query_port", 0, 0};
@@ -105,6 +125,7 @@ int ib_verbs_load(struct ib_verbs *v, char *why, size_t why_len)
         return -1;
     }
     v->query_port = port_query_whole;
+    v->query_port_speed_ex = ib_verbs_port_speed_ex;
     if (why_len > 0) {
         why[0] = '\0';
     }

@@ -30,6 +30,8 @@ struct ib_verbs {
     int (*query_device)(struct ibv_context *ctx, struct ibv_device_attr *attr);
     int (*query_port)(struct ibv_context *ctx, uint8_t port,
                       struct ibv_port_attr *attr); /* writes all of *attr */
+    uint32_t (*query_port_speed_ex)(struct ibv_context *ctx,
+                                    uint8_t port); /* ib_verbs_port_speed_ex(); NULL in models */
     int (*query_gid)(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid);
     int (*query_gid_ex)(struct ibv_context *ctx, uint32_t port, uint32_t index,
                         struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size);
@@ -77,6 +79,10 @@ struct ib_verbs {
  * Blocks: no. Frees: the library stays open until the process ends.
  */
 int ib_verbs_load(struct ib_verbs *v, char *why, size_t why_len);
+
+/* The speed of a lane, a bit, where active_speed of the port is too narrow for it; 0: it is not, or
+ * the library does not know. Init only; may block in the driver. */
+uint32_t ib_verbs_port_speed_ex(struct ibv_context *ctx, uint8_t port);
 
 /* Folds the two error conventions of int-returning verbs into a positive errno value, 0 for
  * success. */

@@ -267,6 +267,44 @@ START_TEST(more_than_there_is_room_for)
 }
 END_TEST
 
+/* A library whose structure has active_speed_ex; the other one's ends before it. */
+static int query_whole(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr,
+                       size_t size)
+{
+    uint32_t xdr = 1 << 8;
+
+    memset(attr, 0, size);
+    if (port == 2 && size >= 56) {
+        memcpy((char *)attr + 52, &xdr, sizeof(xdr));
+    }
+    return port == 3 ? EIO : 0;
+}
+
+/* active_speed has 8 bits, and the kernel shows the ninth as the eighth. */
+START_TEST(speeds_beyond_eight_bits)
+{
+    struct verbs_context v = {.sz = sizeof(v), .query_port = query_whole};
+    struct fake_dev *d = fake_add("a");
+
+    v.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+    ck_assert_uint_eq(ib_verbs_port_speed_ex(&v.context, 1), 0);
+    ck_assert_uint_eq(ib_verbs_port_speed_ex(&v.context, 2), 1 << 8);
+    ck_assert_uint_eq(ib_verbs_port_speed_ex(&v.context, 3), 0);
+    v.context.abi_compat = NULL; /* of a library before extended contexts */
+    ck_assert_uint_eq(ib_verbs_port_speed_ex(&v.context, 2), 0);
+    d->port[1].attr.active_speed = 128;
+    d->port[1].attr.active_width = 2;
+    d->port[1].speed_ex = 1 << 8;
+    open_all(1);
+    ck_assert_int_eq(nics.nic[0].speed_mbps, 800000);
+    close_all();
+    d->port[1].speed_ex = 0;
+    open_all(1);
+    ck_assert_int_eq(nics.nic[0].speed_mbps, 400000);
+    close_all();
+}
+END_TEST
+
 START_TEST(speeds)
 {
     ck_assert_int_eq(ib_speed_mbps(1, 1), 2500);
@@ -274,6 +312,7 @@ START_TEST(speeds)
     ck_assert_int_eq(ib_speed_mbps(16, 2), 56000);
     ck_assert_int_eq(ib_speed_mbps(64, 2), 200000);
     ck_assert_int_eq(ib_speed_mbps(128, 2), 400000);
+    ck_assert_int_eq(ib_speed_mbps(256, 2), 800000);
     ck_assert_int_eq(ib_speed_mbps(64, 16), 100000); /* HDR100: two lanes */
     ck_assert_int_eq(ib_speed_mbps(0, 2), 0);
     ck_assert_int_eq(ib_speed_mbps(32, 0), 0);
@@ -438,6 +477,7 @@ int main(void)
     tcase_add_test(t, disabled);
     tcase_add_test(t, more_than_there_is_room_for);
     tcase_add_test(t, speeds);
+    tcase_add_test(t, speeds_beyond_eight_bits);
     tcase_add_test(t, state_machine);
     tcase_add_test(t, netdevs);
     tcase_add_test(t, peer_memory_module);

@@ -395,7 +395,7 @@ static int check(struct r2_reach *r, int nic, const struct ib_mr *mr, const stru
 int r2_reach_check(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m)
 {
     struct r2_reach *r = arg;
-    int way = mr->dmabuf_fd >= 0 ? BY_DMABUF : BY_ADDRESS, gpu, rc;
+    int way = mr->dmabuf ? BY_DMABUF : BY_ADDRESS, gpu, rc;
 
     if (r->inst->env.wait == NULL) {
         return 0; /* one thread, which cannot wait for what it has to bring about itself */

@@ -22,6 +22,7 @@
 struct r2_held {
     struct ib_mr *mr;
     uint64_t handles;
+    uint64_t wholes; /* of them, so many at most are of all of @mr, not of a part */
     struct r2_held *next;
 };
 
@@ -35,8 +36,9 @@ static struct r2_held **held_find(struct r2_comm *c, const struct ib_mr *mr)
     return h;
 }
 
-/* One more handle of @mr. Returns @fresh if it was not needed, else NULL. */
-static struct r2_held *held_add(struct r2_comm *c, struct ib_mr *mr, struct r2_held *fresh)
+/* One more handle of @mr, all of it or a part. Returns @fresh if it was not needed, else NULL. */
+static struct r2_held *held_add(struct r2_comm *c, struct ib_mr *mr, bool whole,
+                                struct r2_held *fresh)
 {
     struct r2_held **h = held_find(c, mr);
 
@@ -47,21 +49,28 @@ static struct r2_held *held_add(struct r2_comm *c, struct ib_mr *mr, struct r2_h
         fresh = NULL;
     }
     (*h)->handles++;
+    (*h)->wholes += whole;
     return fresh;
 }
 
-/* One less. 0 when there was none. With the last one *gone is what the caller frees. */
-static int held_drop(struct r2_comm *c, const struct ib_mr *mr, struct r2_held **gone)
+/* One less. 0 when there was none. With the last one *gone is what the caller frees. *part: it was
+ * of a part, since all that are held here are; else that is not known, one pointer being that of
+ * all. */
+static int held_drop(struct r2_comm *c, const struct ib_mr *mr, struct r2_held **gone, bool *part)
 {
-    struct r2_held **h = held_find(c, mr);
+    struct r2_held **at = held_find(c, mr), *h = *at;
 
     *gone = NULL;
-    if (*h == NULL) {
+    *part = false;
+    if (h == NULL) {
         return 0;
     }
-    if (--(*h)->handles == 0) {
-        *gone = *h;
-        *h = (*h)->next;
+    *part = h->wholes == 0;
+    h->handles--;
+    h->wholes = h->wholes < h->handles ? h->wholes : h->handles;
+    if (h->handles == 0) {
+        *gone = h;
+        *at = h->next;
     }
     return 1;
 }
@@ -127,7 +136,7 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
         return reg_failed(c, addr, len, type, strerror(errno));
     }
     r2_gate_visit(&c->gate);
-    fresh = held_add(c, *out, fresh);
+    fresh = held_add(c, *out, ib_mr_is_whole(c->inst->mem.mrs, *out, addr, len, type, fd), fresh);
     r2_gate_unvisit(&c->gate);
     free(fresh);
     r2_relay_buffer(c, addr, *out, nics);
@@ -441,12 +450,13 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
     struct halting halt = {.c = c};
     struct r2_held *gone;
     int had, copies, used;
+    bool part;
 
     if (mr == NULL) {
         return R2_OK;
     }
     r2_gate_visit(&c->gate);
-    had = held_drop(c, mr, &gone);
+    had = held_drop(c, mr, &gone, &part);
     used = gone && uses(c, mr);
     if (used) {
         abort_begin(c);
@@ -461,6 +471,8 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
     }
     if (used && wait_for_halt(c->inst, &halt, 1)) {
         keep(&halt, mr);
+    } else if (part) {
+        ib_mr_put_part(c->inst->mem.mrs, mr);
     } else {
         ib_mr_put(c->inst->mem.mrs, mr);
     }

@@ -1,7 +1,6 @@
 #include "ib_mr.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -91,24 +90,33 @@ static int key_make(const struct ib_mr_cache *cache, struct ib_mr *key, void *ad
     key->addr = begin;
     key->len = end - begin;
     key->type = type;
+    key->dmabuf = fd >= 0;
     key->dmabuf_fd = fd;
     key->dmabuf_offset = offset;
     return 0;
 }
 
+static bool is_whole(const struct ib_mr *mr, const struct ib_mr *key)
+{
+    return key->addr == mr->addr && key->len == mr->len;
+}
+
 /*
  * Must hold the lock. Covering is enough. Memory that came through a DMA-BUF and memory that did
  * not are different even at the same address; the fd itself says nothing: the same memory comes
- * with another one each time.
+ * with another one each time. That of a part need not reach over the whole, so that NICs which lack
+ * it have nothing to ask with: such a part is registered for itself.
  */
-static struct ib_mr *mr_find(struct ib_mr_cache *cache, const struct ib_mr *key)
+static struct ib_mr *mr_find(struct ib_mr_cache *cache, const struct ib_mr *key, uint64_t nic_mask)
 {
     struct ib_mr *m;
 
     for (m = cache->head; m != NULL; m = m->next) {
-        if (m->type == key->type && (m->dmabuf_fd >= 0) == (key->dmabuf_fd >= 0) &&
-            m->addr <= key->addr && m->addr + m->len >= key->addr + key->len &&
-            !atomic_load_explicit(&m->left, memory_order_relaxed)) {
+        if (m->type == key->type && m->dmabuf == key->dmabuf && m->addr <= key->addr &&
+            m->addr + m->len >= key->addr + key->len &&
+            !atomic_load_explicit(&m->left, memory_order_relaxed) &&
+            (!m->dmabuf || is_whole(m, key) ||
+             !ib_mr_entry_will_ask(cache, ib_mr_entry_of(m), nic_mask))) {
             return m;
         }
     }
@@ -127,15 +135,8 @@ static struct ib_mr *mr_create(struct ib_mr_cache *cache, const struct ib_mr *ke
     mr->addr = key->addr;
     mr->len = key->len;
     mr->type = key->type;
-    mr->dmabuf_offset = key->dmabuf_offset;
+    mr->dmabuf = key->dmabuf;
     mr->dmabuf_fd = -1;
-    if (key->dmabuf_fd >= 0) {
-        mr->dmabuf_fd = fcntl(key->dmabuf_fd, F_DUPFD_CLOEXEC, 0);
-        if (mr->dmabuf_fd < 0) {
-            free(e);
-            return NULL;
-        }
-    }
     ib_mr_changed(mr);
     ib_mr_pin(mr);
     mr->next = cache->head;
@@ -145,11 +146,12 @@ static struct ib_mr *mr_create(struct ib_mr_cache *cache, const struct ib_mr *ke
 }
 
 /*
- * Lock held. A reference less. With the last one the caller waits until no NIC has the memory
- * any more, but for one whose driver does not come back: that registration is counted, and ends
- * when the driver does.
+ * Lock held. A reference less, of a part: @part; else of all of it, or it is not known. As long as
+ * one of all of it is left, nothing of it can be other memory. With the last one the caller waits
+ * until no NIC has the memory any more, but for one whose driver does not come back: that
+ * registration is counted, and ends when the driver does.
  */
-static void put_locked(struct ib_mr_cache *cache, struct ib_mr *mr)
+static void put_locked(struct ib_mr_cache *cache, struct ib_mr *mr, bool part)
 {
     struct ib_mr_entry *e = ib_mr_entry_of(mr);
     uint32_t late;
@@ -157,8 +159,9 @@ static void put_locked(struct ib_mr_cache *cache, struct ib_mr *mr)
     if (mr->refs == 0) {
         return;
     }
+    e->wholes -= !part && e->wholes > 0;
     if (--mr->refs > 0) {
-        if (e->mixed) {
+        if (e->wholes == 0) {
             ib_mr_leave(
                 mr); /* what was let go may be other memory soon, which the NIC does not have */
         }
@@ -189,16 +192,16 @@ struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int t
         return NULL;
     }
     pthread_mutex_lock(&cache->lock);
-    mr = mr_find(cache, &key);
+    mr = mr_find(cache, &key, nic_mask);
     hit = mr != NULL;
     if (!hit && (mr = mr_create(cache, &key)) == NULL) {
         pthread_mutex_unlock(&cache->lock);
         return NULL;
     }
-    ib_mr_entry_of(mr)->mixed |= key.addr != mr->addr || key.len != mr->len;
+    ib_mr_entry_of(mr)->wholes += is_whole(mr, &key);
     mr->refs++; /* before the lock is let go */
-    if (ib_mr_entry_register(cache, ib_mr_entry_of(mr), nic_mask, &err) == 0) {
-        put_locked(cache, mr);
+    if (ib_mr_entry_register(cache, ib_mr_entry_of(mr), nic_mask, &key, &err) == 0) {
+        put_locked(cache, mr, !is_whole(mr, &key));
         mr = NULL; /* it may stand on other NICs, on none of these */
     } else {
         cache->stats.hits += (uint64_t)hit;
@@ -215,14 +218,32 @@ uint32_t ib_mr_cache_refused(struct ib_mr_cache *cache)
     return atomic_load_explicit(&cache->refused, memory_order_relaxed);
 }
 
-void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr)
+bool ib_mr_is_whole(const struct ib_mr_cache *cache, const struct ib_mr *mr, void *addr, size_t len,
+                    int type, int fd)
+{
+    struct ib_mr key;
+
+    return key_make(cache, &key, addr, len, type, 0, fd) == 0 && is_whole(mr, &key);
+}
+
+static void put(struct ib_mr_cache *cache, struct ib_mr *mr, bool part)
 {
     if (mr == NULL) {
         return;
     }
     pthread_mutex_lock(&cache->lock);
-    put_locked(cache, mr);
+    put_locked(cache, mr, part);
     pthread_mutex_unlock(&cache->lock);
+}
+
+void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr)
+{
+    put(cache, mr, false);
+}
+
+void ib_mr_put_part(struct ib_mr_cache *cache, struct ib_mr *mr)
+{
+    put(cache, mr, true);
 }
 
 int ib_mr_put_known(struct ib_mr_cache *cache, struct ib_mr *mr)
@@ -233,7 +254,7 @@ int ib_mr_put_known(struct ib_mr_cache *cache, struct ib_mr *mr)
     for (m = cache->head; m != NULL && m != mr; m = m->next) {
     }
     if (m != NULL) {
-        put_locked(cache, m);
+        put_locked(cache, m, false);
     }
     pthread_mutex_unlock(&cache->lock);
     return m != NULL ? 0 : -1;

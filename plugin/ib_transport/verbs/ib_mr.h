@@ -9,6 +9,7 @@
 #define IB_MR_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "ib_device.h"
@@ -20,9 +21,11 @@ struct ib_mr {
     uintptr_t addr; /* page-rounded extent of host memory; exact for DMA-BUF */
     size_t len;
     int type;      /* IB_PTR_* */
-    int dmabuf_fd; /* our dup, or -1 */
-    uint64_t dmabuf_offset;
-    int refs; /* under the cache's lock */
+    bool dmabuf;   /* it came through a DMA-BUF */
+    int dmabuf_fd; /* our dup while NICs are asked, else -1: descriptors are few. Under the lock,
+                      and read by who is asked */
+    uint64_t dmabuf_offset; /* in @dmabuf_fd; as that */
+    int refs;               /* under the cache's lock */
     _Atomic uint8_t
         left; /* who had a reference has ended without dropping it: found no more. relaxed */
     _Atomic int pins; /* who may read it, the cache's references as one: the last one frees it */
@@ -59,9 +62,11 @@ void ib_mr_cache_reaches_set(struct ib_mr_cache *cache,
 /*
  * Registers [addr, addr+len) on every NIC in @nic_mask that is not FATAL or GONE, or finds a
  * registration that covers it (host memory: page rounded, sub-ranges accepted; the lookup is by
- * address, length and type, never by fd) and adds the NICs it lacks. A NIC that cannot register is
+ * address, length and type, never by fd) and adds the NICs it lacks; through a DMA-BUF, if it is of
+ * the same extent. A NIC that cannot register is
  * left out with one INFO line per NIC and buffer; only when *no* NIC could, or on a bad argument,
- * it fails: NULL with errno. len 0 is treated as one byte. @fd is the caller's: it is dup()ed.
+ * it fails: NULL with errno. len 0 is treated as one byte. @fd is the caller's: it is dup()ed,
+ * for as long as a NIC is being asked.
  * Relaxed ordering as configured, through reg_mr_iova2 where there is one. Thread: any. Waits for
  * all NICs at once; for one whose driver does not come back 25 T_fence longer than the others take,
  * and no more until it does: its key is 0 until then. Where no other NIC of @nic_mask has it,
@@ -73,10 +78,23 @@ struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int t
 /* NICs that could not register some buffer so far, bit per NIC. Any thread; takes no lock. */
 uint32_t ib_mr_cache_refused(struct ib_mr_cache *cache);
 
+/*
+ * Whether a get with these arguments, which returned @mr, was of all of it; false: of a part. Any
+ * thread; takes no lock, while the caller has a reference.
+ */
+bool ib_mr_is_whole(const struct ib_mr_cache *cache, const struct ib_mr *mr, void *addr, size_t len,
+                    int type, int fd);
+
 /* Drops a reference; with the last one every registration is really taken away, but for one on a
  * NIC whose driver does not come back: it is counted, and ends when that does. Waits as get does.
- * NULL is accepted, and a pinned one that has no reference any more. Dead devices are ignored. */
+ * NULL is accepted, and a pinned one that has no reference any more. Dead devices are ignored.
+ * What was let go may be other memory soon, with pages that the NIC does not have: where references
+ * are left of which none is known to be of all of @mr, it stands for new ones no more. */
 void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr);
+/* The same for a reference that was of a part (ib_mr_is_whole), which the caller knows: whose whole
+ * is registered is found for the next part, too, as NCCL 2.20 to 2.23 registers for each operation.
+ */
+void ib_mr_put_part(struct ib_mr_cache *cache, struct ib_mr *mr);
 /* The same for a pointer that may be none of the cache's: -1 then, and nothing is touched. */
 int ib_mr_put_known(struct ib_mr_cache *cache, struct ib_mr *mr);
 /*

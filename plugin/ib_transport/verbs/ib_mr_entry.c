@@ -1,6 +1,7 @@
 #include "ib_mr_entry.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ static struct ibv_mr *register_one(struct ib_mr_cache *cache, const struct ib_mr
         /* by its address, however NICs reach it: its bytes are copied */
         return v->reg_mr(pd, addr, mr->len, access | IB_ACCESS_GPU);
     }
-    if (mr->dmabuf_fd >= 0) {
+    if (mr->dmabuf) {
         if (v->reg_dmabuf_mr != NULL) {
             return v->reg_dmabuf_mr(pd, mr->dmabuf_offset, mr->len, mr->addr, mr->dmabuf_fd,
                                     access);
@@ -64,13 +65,23 @@ static struct ibv_mr *reached(struct ib_mr_cache *cache, const struct ib_mr *mr,
 
 /* --- jobs: on the NIC's thread --- */
 
-/* Lock held. The descriptor keeps memory: it goes as soon as nobody can need it. */
+/* Lock held. The descriptor keeps memory, and is one of few: it goes as soon as nobody asks. */
 static void fd_settle(struct ib_mr_entry *e)
 {
-    if (e->gone && !e->pending && e->mr.dmabuf_fd >= 0) {
+    if (e->askers == 0 && !e->pending && e->mr.dmabuf_fd >= 0) {
         close(e->mr.dmabuf_fd);
         e->mr.dmabuf_fd = -1;
     }
+}
+
+/* Lock held. 0, or errno. */
+static int fd_take(struct ib_mr_entry *e, const struct ib_mr *key)
+{
+    if (e->mr.dmabuf_fd < 0) {
+        e->mr.dmabuf_fd = fcntl(key->dmabuf_fd, F_DUPFD_CLOEXEC, 0);
+        e->mr.dmabuf_offset = key->dmabuf_offset;
+    }
+    return e->mr.dmabuf_fd < 0 ? errno : 0;
 }
 
 static void deregister_one(const struct ib_mr_cache *cache, int nic, struct ibv_mr *m)
@@ -179,7 +190,7 @@ static void job_begin(struct ib_mr_cache *cache, struct ib_mr_entry *e, int nic,
  * no other, or all others are dead: what RDMA refuses is refused, so that the job ends with a
  * reason, as without it.
  */
-static int have(const struct ib_mr_cache *cache, struct ib_mr_entry *e, uint64_t mask)
+static int have(const struct ib_mr_cache *cache, const struct ib_mr_entry *e, uint64_t mask)
 {
     int rdma = 0, last = 0;
     bool owed = false;
@@ -264,7 +275,21 @@ static uint32_t register_begin(struct ib_mr_cache *cache, struct ib_mr_entry *e,
     return requested;
 }
 
-int ib_mr_entry_register(struct ib_mr_cache *cache, struct ib_mr_entry *e, uint64_t mask, int *err)
+bool ib_mr_entry_will_ask(const struct ib_mr_cache *cache, const struct ib_mr_entry *e,
+                          uint64_t mask)
+{
+    for (int i = 0; i < cache->nics->count; i++) {
+        if ((mask >> i & 1) && nic_is_usable(cache->nics, i) &&
+            !((e->pending | e->mr.refused) >> i & 1) &&
+            atomic_load_explicit(&e->mr.mr[i], memory_order_relaxed) == NULL) {
+            return true;
+        }
+    }
+    return have(cache, e, mask) == 0; /* those that refused are asked once more */
+}
+
+/* Lock held. ib_mr_entry_register() of what has its descriptor, if it needs one. */
+static int ask(struct ib_mr_cache *cache, struct ib_mr_entry *e, uint64_t mask, int *err)
 {
     uint32_t requested = register_begin(cache, e, mask), again, late;
     int n;
@@ -279,6 +304,21 @@ int ib_mr_entry_register(struct ib_mr_cache *cache, struct ib_mr_entry *e, uint6
         n = have(cache, e, mask);
     }
     *err = late ? ETIMEDOUT : e->mr.refused & mask ? e->err : ENODEV;
+    return n;
+}
+
+int ib_mr_entry_register(struct ib_mr_cache *cache, struct ib_mr_entry *e, uint64_t mask,
+                         const struct ib_mr *key, int *err)
+{
+    int n;
+
+    if (e->mr.dmabuf && ib_mr_entry_will_ask(cache, e, mask) && (*err = fd_take(e, key)) != 0) {
+        return 0;
+    }
+    e->askers++;
+    n = ask(cache, e, mask, err);
+    e->askers--;
+    fd_settle(e);
     return n;
 }
 

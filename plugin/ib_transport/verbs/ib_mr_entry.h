@@ -49,8 +49,9 @@ struct ib_mr_entry {
     struct ib_mr mr;  /* first: freed as such */
     uint32_t pending; /* NICs on which it is being registered */
     uint32_t leaving; /* ... deregistered */
+    uint32_t askers;  /* calls that ask NICs for it now: the descriptor is theirs */
     uint8_t gone;     /* no reference is left */
-    uint8_t mixed;    /* stood for a part of itself, too: which reference is of what is not known.
+    int wholes;       /* so many references at least are of all of it; the others may be of parts.
                          The cache's lock */
     int err;          /* errno of the last NIC that refused */
     uint64_t took;    /* ns: the shortest registration of it; 0: none has ended */
@@ -72,9 +73,15 @@ uint32_t ib_mr_entry_wait(struct ib_mr_cache *cache, struct ib_mr_entry *e, cons
 
 /*
  * Lock held. On how many NICs of @mask it is registered when all have answered that do. One that
- * refused before is asked again only when there is no other. *err: why none.
+ * refused before is asked again only when there is no other. @key: what the caller has of the same
+ * extent through a DMA-BUF, if it is one. *err: why none.
  */
-int ib_mr_entry_register(struct ib_mr_cache *cache, struct ib_mr_entry *e, uint64_t mask, int *err);
+int ib_mr_entry_register(struct ib_mr_cache *cache, struct ib_mr_entry *e, uint64_t mask,
+                         const struct ib_mr *key, int *err);
+
+/* Lock held. Whether that asks any NIC. */
+bool ib_mr_entry_will_ask(const struct ib_mr_cache *cache, const struct ib_mr_entry *e,
+                          uint64_t mask);
 
 /* Lock held. No reference is left: nobody finds it any more, and its registrations go. */
 void ib_mr_entry_drop(struct ib_mr_cache *cache, struct ib_mr_entry *e);

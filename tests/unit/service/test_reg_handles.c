@@ -198,6 +198,26 @@ START_TEST(connections_that_share_a_registration)
 }
 END_TEST
 
+/* NCCL 2.20 to 2.23: the whole on one connection, and by operation a part of it on another one. */
+START_TEST(parts_by_operation)
+{
+    struct ib_mr *whole;
+
+    begin();
+    second_connect();
+    whole = second_reg(_i);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_ptr_eq(rig_reg(rig, _i, mem(_i) + BIG, BIG), whole);
+        rig_dereg(rig, _i, whole);
+    }
+    ck_assert_uint_eq(stats(_i).hits, 4);
+    rig_enter(&rig->side[_i]);
+    ck_assert_int_eq(r2_net_dereg(second[_i], whole), R2_OK);
+    ck_assert_int_eq(stats(_i).live, 0);
+    second_close();
+}
+END_TEST
+
 /* What is left at close stays as it is, may be used on another connection, and is released there,
  * each handle once. */
 START_TEST(closed_with_handles_left)
@@ -561,6 +581,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, the_last_is_released_under_a_request, 0, 2);
     tcase_add_loop_test(t, part_of_a_larger_registration, 0, 4);
     tcase_add_loop_test(t, connections_that_share_a_registration, 0, 2);
+    tcase_add_loop_test(t, parts_by_operation, 0, 2);
     tcase_add_loop_test(t, closed_with_handles_left, 0, 2);
     tcase_add_loop_test(t, released_elsewhere_under_a_request, 0, 2);
     tcase_add_loop_test(t, left_under_a_request, 0, 4);

@@ -231,6 +231,23 @@ START_TEST(last_resort_without_copies)
 }
 END_TEST
 
+START_TEST(parts_of_what_is_held)
+{
+    struct ib_mr *whole, *part;
+
+    begin();
+    whole = host(0, 8 * PAGE, 1);
+    for (int i = 0; i < 10; i++) {
+        part = host(i % 8 * PAGE, PAGE, 1);
+        ck_assert_ptr_eq(part, whole);
+        ib_mr_put_part(cache, part);
+    }
+    ck_assert_int_eq(fake_dev[0].reg_calls, 1);
+    ib_mr_put(cache, whole);
+    end();
+}
+END_TEST
+
 START_TEST(type_is_part_of_the_key)
 {
     struct ib_mr *h, *c;
@@ -383,68 +400,6 @@ START_TEST(no_length_is_one_byte)
 }
 END_TEST
 
-static int fd_is_open(int fd)
-{
-    return fcntl(fd, F_GETFD) >= 0;
-}
-
-START_TEST(dmabuf)
-{
-    struct ib_mr *a, *b;
-    int fd = open("/dev/null", O_RDONLY), other = open("/dev/null", O_RDONLY), dup;
-
-    fake_dmabuf_errno = 0;
-    begin();
-    a = ib_mr_get(cache, mem + 7, 1000, IB_PTR_CUDA, 64, fd, 1);
-    ck_assert_ptr_nonnull(a);
-    ck_assert_int_eq(fake_dev[0].last_via, 'd');
-    ck_assert_uint_eq(fake_dev[0].last_offset, 64);
-    ck_assert_uint_eq(fake_dev[0].last_len, 1000);
-    ck_assert_uint_eq(fake_dev[0].last_iova, (uintptr_t)mem + 7);
-    dup = a->dmabuf_fd;
-    ck_assert_int_ne(dup, fd);
-    close(fd); /* as NCCL does, right after the call */
-    /* the same memory comes with another fd; the one of the first call serves for the NICs that are
-     * missing */
-    b = ib_mr_get(cache, mem + 7, 1000, IB_PTR_CUDA, 0, other, 3);
-    ck_assert_ptr_eq(a, b);
-    ck_assert_int_eq(fake_dev[1].last_fd, dup);
-    ck_assert_uint_eq(fake_dev[1].last_offset, 64);
-    ck_assert_int_eq(atomic_load(&fake_dev[0].reg_calls), 1);
-    ck_assert(fd_is_open(dup));
-    /* not what plain registration of the same address would be */
-    b = ib_mr_get(cache, mem + 7, 1000, IB_PTR_CUDA, 0, -1, 1);
-    ck_assert_ptr_ne(a, b);
-    ib_mr_put(cache, b);
-    ib_mr_put(cache, a);
-    ib_mr_put(cache, a);
-    ck_assert(!fd_is_open(dup));
-    ck_assert(fd_is_open(other));
-    close(other);
-    end();
-}
-END_TEST
-
-START_TEST(dmabuf_that_does_not_work)
-{
-    int fd = open("/dev/null", O_RDONLY), before, after;
-
-    verbs.reg_dmabuf_mr = NULL;
-    begin();
-    before = dup(0);
-    close(before);
-    ck_assert_ptr_null(ib_mr_get(cache, mem, 1, IB_PTR_CUDA, 0, fd, ALL));
-    ck_assert_int_eq(errno, EOPNOTSUPP);
-    ck_assert_ptr_null(ib_mr_get(cache, mem, 1, IB_PTR_CUDA, 0, 9999, ALL));
-    ck_assert_int_eq(errno, EBADF);
-    after = dup(0);
-    close(after);
-    ck_assert_int_eq(before, after); /* no descriptor stays behind */
-    close(fd);
-    end();
-}
-END_TEST
-
 static void relaxed_case(const char *mode, int has_iova2, int want_flag, int want_via)
 {
     struct ib_mr *a;
@@ -559,6 +514,7 @@ int main(void)
     tcase_add_test(t, every_nic_and_the_last_put);
     tcase_add_test(t, parts_are_covered);
     tcase_add_test(t, what_is_released_may_be_other_memory);
+    tcase_add_test(t, parts_of_what_is_held);
     tcase_add_test(t, last_resort_copies_memory_of_a_gpu);
     tcase_add_test(t, last_resort_is_enough_where_it_is_alone);
     tcase_add_test(t, last_resort_without_copies);
@@ -570,8 +526,6 @@ int main(void)
     tcase_add_test(t, a_port_that_is_down_is_registered);
     tcase_add_test(t, bad_arguments);
     tcase_add_test(t, no_length_is_one_byte);
-    tcase_add_test(t, dmabuf);
-    tcase_add_test(t, dmabuf_that_does_not_work);
     tcase_add_test(t, relaxed_ordering);
     tcase_add_test(t, destroy_drops_what_is_left);
     tcase_add_test(t, threads);

@@ -32,26 +32,36 @@ int oob_ifsel_match(const char *spec, const char *name)
 
 static int is_link_local(const struct oob_if *i)
 {
-    return i->family == 6 && i->addr[0] == 0xfe && (i->addr[1] & 0xc0) == 0x80;
+    return i->family == 6 ? i->addr[0] == 0xfe && (i->addr[1] & 0xc0) == 0x80
+                          : i->addr[0] == 169 && i->addr[1] == 254;
+}
+
+/* Bridges and ends of pairs of containers and virtual machines, which have the same addresses on
+ * each host: Docker's, libvirt's, Podman's, LXC's and those of Kubernetes' plugins. */
+static bool is_of_this_host(const char *name)
+{
+    static const char *const first[] = {"docker", "br-",   "virbr", "veth", "cni",         "cali",
+                                        "podman", "lxcbr", "lxdbr", "kube", "nodelocaldns"};
+
+    for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+        if (strncmp(name, first[i], strlen(first[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Smaller is better; used where the choice is ours. */
 static int rank(const struct oob_if *i, const char *const *avoid)
 {
-    int class = 0;
+    int avoided = 0;
 
     for (; avoid != NULL && *avoid != NULL; avoid++) {
-        if (strcmp(*avoid, i->name) == 0) {
-            class = 1;
-        }
+        avoided |= strcmp(*avoid, i->name) == 0;
     }
-    if (strncmp(i->name, "docker", 6) == 0) {
-        class = 2;
-    }
-    if (strcmp(i->name, "lo") == 0) {
-        class = 3;
-    }
-    return 2 * class + is_link_local(i);
+    return strcmp(i->name, "lo") == 0 ? 8
+           : is_of_this_host(i->name) ? 4 + is_link_local(i)
+                                      : 2 * is_link_local(i) + avoided;
 }
 
 static bool is_loopback6(const struct oob_if *i)

@@ -26,9 +26,10 @@ int oob_ifsel_match(const char *spec, const char *name);
 /*
  * Index of the interface to use, or -1 with the reason in @why. Pure.
  * @family: "", "AF_INET", "AF_INET6". A list without '^' is obeyed in the order of @list, as NCCL
- * does. Where the choice is ours (empty, or '^'): first what is neither lo, docker* nor in @avoid,
- * then @avoid (another host can reach it, unlike the rest), then docker*, then lo; link-local IPv6
- * after routable addresses of the same class.
+ * does. Where the choice is ours (empty, or '^'): first what is not in @avoid, then that; then
+ * link-local addresses in the same order, which a management controller's interface has, too; then
+ * bridges of containers and virtual machines (docker0, br-*, virbr0, cni0, ...), which have the
+ * same address on each host; then lo.
  */
 int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const char *family,
                    const char *const *avoid, char *why, size_t why_len);

@@ -273,6 +273,10 @@ END_TEST
     {                                                                                              \
         .name = n, .family = 6, .up = 1, .addr = { 0xfe, 0x80, [15] = a }                          \
     }
+#define LL4(n, a)                                                                                  \
+    {                                                                                              \
+        .name = n, .family = 4, .up = 1, .addr = { 169, 254, 3, a }                                \
+    }
 #define LO                                                                                         \
     {                                                                                              \
         .name = "lo", .family = 4, .up = 1, .addr = { 127, 0, 0, 1 }                               \
@@ -297,6 +301,19 @@ static const struct {
     {{LO, V4("ib0", 1), V4("eth0", 2)}, 3, "", "", avoid_ib, 2},
     {{LO, V4("ib0", 1), V4("ib1", 2)}, 3, "", "", avoid_ib, 1},
     {{LO, V4("ib0", 1), V4("docker0", 2)}, 3, "", "", avoid_ib, 1},
+    /* a host that is managed over its RDMA NICs: what else it has reaches nobody */
+    {{LO, V4("br-3f2a9c", 1), V4("ib0", 2)}, 3, "", "", avoid_ib, 2},
+    {{LO, V4("virbr0", 1), V4("veth12ab", 2), V4("ib1", 3)}, 4, "", "", avoid_ib, 3},
+    {{LO, V4("cni0", 1), V4("cali0a", 2), V4("kube-ipvs0", 3), V4("ib0", 4)},
+     5,
+     "",
+     "",
+     avoid_ib,
+     4},
+    {{LO, LL4("nodelocaldns", 1), LL4("usb0", 2), V4("ib0", 3)}, 4, "", "", avoid_ib, 3},
+    {{LO, LL6("eth0", 1), V4("ib0", 3)}, 3, "", "", avoid_ib, 2},
+    {{LO, V4("virbr0", 1), LL4("ib0", 2), LL4("usb0", 3)}, 4, "", "", avoid_ib, 3},
+    {{LO, V4("brenda0", 1), V4("virbr0", 1)}, 3, "", "", avoid_ib, 1},
     {{LO, V4("ib0", 1), V4("eth0", 2)}, 3, "ib", "", avoid_ib, 1}, /* asked for by name: obeyed */
     {{LO, DOWN4("eth0", 1), V4("eth1", 2)}, 3, "", "", NULL, 2},
     {{LO, DOWN4("eth0", 1)}, 2, "eth0", "", NULL, -1},

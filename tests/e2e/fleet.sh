@@ -271,7 +271,7 @@ manifests() {
     jq -nc --argjson kinds "$(jq -nc -f tests/fleet/kubernetes.jq)" '$kinds.Pod' >"$log/Pod.schema"
     jq -rs --argjson open false --slurpfile schema "$log/DaemonSet.schema" -f tests/fleet/schema.jq "$1" 2>&1
     jq -rs --argjson open false --slurpfile schema "$log/Pod.schema" -f tests/fleet/schema.jq "$2" 2>&1
-    jq -rs --argjson options "$("$B/r2_config" --json | jq -c '[.options[].name] + ["NCCL_NET_PLUGIN", "NCCL_NET"]')" -f tests/fleet/manifests.jq "$1" "$2" 2>&1
+    jq -rs --argjson options "$("$B/r2_config" --json | jq -c '[.options[].name] + ["NCCL_NET_PLUGIN", "NCCL_NET", "NCCL_NET_PLUGIN_REF_COUNT"]')" -f tests/fleet/manifests.jq "$1" "$2" 2>&1
 }
 # spoilt SET|POD FILTER TEXT: that manifest, changed so, is found fault with for that
 spoilt() {
@@ -495,7 +495,8 @@ wanted slurm && {
     done
     hook r2-task-prolog
     if [ "$(cat "$log/hook.out")" = "export NCCL_NET_PLUGIN=r2
-export NCCL_NET=R2" ]; then ok "slurm: task prolog"; else bad "slurm: task prolog" "$(cat "$log/hook.out")"; fi
+export NCCL_NET=R2
+export NCCL_NET_PLUGIN_REF_COUNT=1" ]; then ok "slurm: task prolog"; else bad "slurm: task prolog" "$(cat "$log/hook.out")"; fi
     hook r2-task-prolog NCCL_NET_PLUGIN=none
     empty "slurm: the job's own plugin stays" "$log/hook.out"
     hook r2-task-prolog NCCL_NET_PLUGIN=r2

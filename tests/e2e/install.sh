@@ -61,6 +61,7 @@ if command -v tclsh >/dev/null; then
     check "modulefile" module /usr
     check "modulefile: the plugin that was installed" says "setenv NCCL_NET_PLUGIN /usr/lib/libnccl-net-r2.so"
     check "modulefile: or an error" says "setenv NCCL_NET R2"
+    check "modulefile: for each communicator" says "setenv NCCL_NET_PLUGIN_REF_COUNT 1"
     check "modulefile: its version" says "module-whatis {nccl-net-r2 $(cat VERSION): NCCL network plugin that survives the loss of NICs}"
     check "modulefile: help" grep -q "^help: nccl-net-r2 $(cat VERSION): NCCL takes /usr/lib/libnccl-net-r2.so" "$tmp/module"
     check "modulefile: /usr/bin is in PATH anyway" no grep PATH "$tmp/module"

@@ -195,8 +195,8 @@ static void count_check(void)
     if (count == NULL || strtoll(count, NULL, 0) <= 0) {
         doctor_say(
             DOCTOR_WARN, "NCCL_NET_PLUGIN_REF_COUNT", "NCCL_NET_PLUGIN_REF_COUNT=1",
-            "is %s: under NCCL 2.28 and 2.29 a process that has ended its last communicator makes no other one "
-            "(Failed to initialize any NET plugin)",
+            "is %s: NCCL 2.28 and 2.29 forget the plugin with a process's last communicator; the next one fails "
+            "(Failed to initialize any NET plugin), or goes over NCCL's own transport where NCCL_NET is not set",
             count && *count ? count : "not set");
     } else {
         doctor_say(DOCTOR_OK, "NCCL_NET_PLUGIN_REF_COUNT", NULL,

@@ -237,7 +237,7 @@ check-asan: deps
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
 # The suites whose code runs on several threads; the simulation and the tests on the in-process fabric have one. The product's own threads,
 # all together, are run by tsan_e2e.sh.
-TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_hang ib_async ib_device tcpdev tcpdev_addr tcpdev_copy tcpdev_out tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies coll_comm coll_break coll_make)
+TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config config_lock siphash gate visit oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_mr_dmabuf ib_mr_hang ib_async ib_device tcpdev tcpdev_addr tcpdev_copy tcpdev_out tcpdev_stream tcpdev_gpu cuda cuda_fault cuda_lane cuda_lines last_copies coll_comm coll_break coll_make)
 check-tsan: deps
 	+@$(BUILD) B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(B)/tsan/r2_matrix $(TSAN_UNIT)
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan -j $(JOBS) $(TSAN_UNIT) -- tests/tsan_e2e.sh

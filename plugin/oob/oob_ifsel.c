@@ -36,13 +36,23 @@ static int is_link_local(const struct oob_if *i)
                           : i->addr[0] == 169 && i->addr[1] == 254;
 }
 
+/* Docker's bridges are br- and 12 hexadecimal digits; br-ex and the like have a host's address. */
+static bool is_of_docker(const char *name)
+{
+    return strncmp(name, "docker", 6) == 0 || (strncmp(name, "br-", 3) == 0 && strlen(name) == 15 &&
+                                               strspn(name + 3, "0123456789abcdef") == 12);
+}
+
 /* Bridges and ends of pairs of containers and virtual machines, which have the same addresses on
  * each host: Docker's, libvirt's, Podman's, LXC's and those of Kubernetes' plugins. */
 static bool is_of_this_host(const char *name)
 {
-    static const char *const first[] = {"docker", "br-",   "virbr", "veth", "cni",         "cali",
-                                        "podman", "lxcbr", "lxdbr", "kube", "nodelocaldns"};
+    static const char *const first[] = {"virbr", "veth",  "cni",  "cali",        "podman",
+                                        "lxcbr", "lxdbr", "kube", "nodelocaldns"};
 
+    if (is_of_docker(name)) {
+        return true;
+    }
     for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
         if (strncmp(name, first[i], strlen(first[i])) == 0) {
             return true;
@@ -114,7 +124,7 @@ int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const cha
 /* Smaller is better. */
 static int address_rank(const struct oob_if *i)
 {
-    return i->family == 4 ? 0 : 1 + is_link_local(i);
+    return 2 * is_link_local(i) + (i->family != 4);
 }
 
 int oob_ifsel_address(const struct oob_if *list, int n, int i, const char *family)

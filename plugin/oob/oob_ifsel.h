@@ -28,7 +28,7 @@ int oob_ifsel_match(const char *spec, const char *name);
  * @family: "", "AF_INET", "AF_INET6". A list without '^' is obeyed in the order of @list, as NCCL
  * does. Where the choice is ours (empty, or '^'): first what is not in @avoid, then that; then
  * link-local addresses in the same order, which a management controller's interface has, too; then
- * bridges of containers and virtual machines (docker0, br-*, virbr0, cni0, ...), which have the
+ * bridges of containers and virtual machines (docker0, virbr0, cni0, ...), which have the
  * same address on each host; then lo.
  */
 int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const char *family,
@@ -36,8 +36,8 @@ int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const cha
 
 /*
  * The address of the interface of @list[@i] that peers are told where they may differ in families
- * from each other: IPv4 where it has that and @family does not say otherwise, else IPv6, of which
- * one that is not link-local sooner. Its index in @list. Pure.
+ * from each other: IPv4 where it has that and @family does not say otherwise, else IPv6; of either
+ * one that is link-local only where there is no other. Its index in @list. Pure.
  */
 int oob_ifsel_address(const struct oob_if *list, int n, int i, const char *family);
 

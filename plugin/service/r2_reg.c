@@ -423,7 +423,8 @@ static int abort_users(struct r2_inst *inst, struct ib_mr *mr)
 /*
  * Of another connection, or left by one that was closed: both work with the transports that NCCL
  * has, so they do here. Whose it was may have requests under it still, and have been closed with
- * them; so all connections are asked, which costs what it does: NCCL does not come here.
+ * them; so all connections are asked, which costs what it does: NCCL does not come here. Nor does
+ * what released a whole on a connection that holds parts of it, as if it were one of these.
  */
 static enum r2_status release_other(struct r2_comm *c, struct ib_mr *mr)
 {

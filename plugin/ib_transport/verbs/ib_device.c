@@ -81,7 +81,7 @@ bool ib_nic_addr_is_fresh(struct ib_nics *nics, int index)
     int fresh;
 
     pthread_mutex_lock(nics->lock);
-    fresh = nic->addr_read == atomic_load_explicit(&nic->addr_requests, memory_order_relaxed);
+    fresh = nic->read.requests == atomic_load_explicit(&nic->addr_requests, memory_order_relaxed);
     pthread_mutex_unlock(nics->lock);
     return fresh;
 }
@@ -96,43 +96,59 @@ static int port_read(struct ib_nics *nics, struct ib_nic *nic, struct ibv_port_a
 }
 
 /* Whether the entry that was chosen last has the GID that it had then. */
-static bool gid_holds(struct ib_nics *nics, const struct ib_nic *nic, const struct ib_gid_entry *e)
+static bool gid_holds(struct ib_nics *nics, const struct ib_nic *nic, const struct ib_addr *known)
 {
     union ibv_gid gid = {.raw = {0}};
 
     errno = 0;
-    return ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, e->index, &gid)) == 0 &&
-           memcmp(gid.raw, e->gid.raw, sizeof(gid.raw)) == 0;
+    return ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, known->gid_index, &gid)) == 0 &&
+           memcmp(gid.raw, known->gid, sizeof(known->gid)) == 0;
 }
 
 /* Of a NIC of last resort: all that it has. */
 static int last_gids_read(struct ib_nics *nics, const struct ib_nic *nic,
-                          const struct ibv_port_attr *attr, union ibv_gid *gid, uint8_t second[16])
+                          const struct ibv_port_attr *attr, struct ib_addr *addr)
 {
-    union ibv_gid more = {.raw = {0}};
-    int rc = ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, 0, gid));
+    union ibv_gid gid = {.raw = {0}}, more = {.raw = {0}};
+    int rc = ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, 0, &gid));
 
     if (rc == 0 && attr->gid_tbl_len > 1) {
         rc = ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, 1, &more));
     }
-    memcpy(second, more.raw, sizeof(more.raw));
+    memcpy(addr->gid, gid.raw, sizeof(gid.raw));
+    memcpy(addr->second, more.raw, sizeof(more.raw));
     return rc;
 }
 
-/* An address of RoCE, or of InfiniBand, by the options. */
-static int gid_take(struct ib_nics *nics, const struct ib_nic *nic,
-                    const struct ibv_port_attr *attr, struct ib_gid_entry *e)
+/*
+ * An address of RoCE, or of InfiniBand, by the options, which may be the @known one. Where there is
+ * none, the link layer is known, and what is a backup depends on it.
+ */
+static int gid_take(struct ib_nics *nics, struct ib_nic *nic, const struct ibv_port_attr *attr,
+                    const struct ib_addr *known, struct ib_addr *addr)
 {
-    uint8_t known = e->index;
-    int rc = ib_gid_choose(nics->v, nic->ctx, nic->port, attr, nics->cfg, e);
+    int given = attr->link_layer == IBV_LINK_LAYER_ETHERNET ? (int)nics->cfg->ib_gid_index : -1;
+    struct ib_gid_entry home, e = {0};
+    int rc;
 
-    if (rc == 0 && attr->link_layer == IBV_LINK_LAYER_ETHERNET && nics->cfg->ib_gid_index >= 0 &&
-        e->index != nics->cfg->ib_gid_index && e->index != known) {
-        R2_INFO(
-            "NIC %s: the address of NCCL_IB_GID_INDEX=%d has moved to entry %u of the GID table, "
-            "which is used",
-            nic->name, (int)nics->cfg->ib_gid_index, e->index);
+    pthread_mutex_lock(nics->lock);
+    home = nic->read.home;
+    pthread_mutex_unlock(nics->lock);
+    rc = ib_gid_choose(nics->v, nic->ctx, nic->port, attr, nics->cfg, &home, &e);
+    if (rc == 0) {
+        ib_gid_home_note(&home, given, &e);
+        addr->gid_index = e.index;
+        memcpy(addr->gid, e.gid.raw, sizeof(addr->gid));
+        if (given >= 0 && e.index != given && e.index != known->gid_index) {
+            R2_INFO("NIC %s: the address of NCCL_IB_GID_INDEX=%d has moved to entry %u of the GID "
+                    "table, which is used",
+                    nic->name, given, e.index);
+        }
     }
+    pthread_mutex_lock(nics->lock);
+    nic->read.home = home;
+    nic->addr.link_layer = attr->link_layer;
+    pthread_mutex_unlock(nics->lock);
     return rc == EADDRNOTAVAIL && attr->state != IBV_PORT_ACTIVE ? ENETDOWN : rc;
 }
 
@@ -142,7 +158,6 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     uint32_t requested = atomic_load_explicit(&nic->addr_requests, memory_order_relaxed);
     struct ibv_port_attr attr;
     struct ib_addr addr = {0}, known;
-    struct ib_gid_entry e = {0};
     int rc = port_read(nics, nic, &attr), fresh;
 
     if (rc != 0) {
@@ -150,16 +165,14 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     }
     pthread_mutex_lock(nics->lock);
     known = nic->addr;
-    fresh = nic->addr_read == requested && known.link_layer == attr.link_layer;
-    if (known.link_layer == attr.link_layer) {
-        e = (struct ib_gid_entry){.index = known.gid_index, .version = nic->gid_version};
-        memcpy(e.gid.raw, known.gid, sizeof(known.gid));
-    }
+    fresh = nic->read.requests == requested;
     pthread_mutex_unlock(nics->lock);
+    addr.gid_index = known.gid_index;
+    memcpy(addr.gid, known.gid, sizeof(addr.gid));
     if (nic->last) { /* no option of RoCE is about them */
-        rc = last_gids_read(nics, nic, &attr, &e.gid, addr.second);
-    } else if (!fresh || !gid_holds(nics, nic, &e)) {
-        rc = gid_take(nics, nic, &attr, &e);
+        rc = last_gids_read(nics, nic, &attr, &addr);
+    } else if (!fresh || known.link_layer != attr.link_layer || !gid_holds(nics, nic, &known)) {
+        rc = gid_take(nics, nic, &attr, &known, &addr);
     }
     if (rc != 0) {
         return rc;
@@ -169,12 +182,9 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     addr.lid = attr.lid;
     addr.grh = (attr.flags & IBV_QPF_GRH_REQUIRED) != 0;
     addr.pkey_index = (uint16_t)nics->cfg->ib_pkey;
-    addr.gid_index = e.index;
-    memcpy(addr.gid, e.gid.raw, sizeof(addr.gid));
     pthread_mutex_lock(nics->lock);
     nic->addr = addr;
-    nic->gid_version = e.version;
-    nic->addr_read = requested;
+    nic->read.requests = requested;
     pthread_mutex_unlock(nics->lock);
     return attr.state == IBV_PORT_ACTIVE ? 0 : ENETDOWN;
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/r2_config.h"
+#include "ib_gid.h"
 #include "ib_verbs.h"
 
 #define IB_MAX_NICS 32
@@ -76,9 +77,10 @@ struct ib_nic {
     uint32_t failing;    /* refreshes in a row that the driver answered with an error; service
                             thread */
     struct ib_addr addr; /* under ib_nics.lock */
-    uint32_t addr_read;  /* under ib_nics.lock: addr_requests when what is in @addr was read;
-                            UINT32_MAX: never */
-    uint8_t gid_version; /* under ib_nics.lock: of RoCE, of the entry of @addr; 0: not known */
+    struct {
+        uint32_t requests; /* addr_requests when what is in @addr was read; UINT32_MAX: never */
+        struct ib_gid_entry home; /* what entry NCCL_IB_GID_INDEX had first */
+    } read;                       /* under ib_nics.lock */
 
     _Atomic bool bond; /* a queue pair's port of a bond is ours to choose; ib_lag.h. Relaxed:
                           written at init, and taken away by a worker */

@@ -163,105 +163,158 @@ static int gid_read(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t p
     return ib_verbs_err(rc);
 }
 
-/* -1: none is usable, or the rule lets none pass. The errors of single entries are passed over: a
- * table has holes. */
-static int gid_search(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
-                      const struct ib_gid_rule *rule)
-{
-    int best = -1, best_score = 0;
-    union ibv_gid gid;
-
-    for (int i = 0; i < entries && best_score < SCORE_BEST; i++) {
-        int score;
-        if (gid_read(v, ctx, port, i, &gid) != 0 || ib_gid_score(&gid, 0, 2) == 0 ||
-            !ib_gid_fits(rule, &gid)) {
-            continue; /* the common case in a long table: no need to ask for its version */
-        }
-        score = ib_gid_score(&gid, gid_version(v, ctx, port, i), rule->version);
-        if (score > best_score) {
-            best_score = score;
-            best = i;
-        }
-    }
-    return best;
-}
-
 static bool is_usable(const union ibv_gid *gid)
 {
     return ib_gid_score(gid, 0, 0) != 0;
 }
 
-/* Where the address of @was is now, in an entry of the same version; -1: nowhere. */
-static int gid_find(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
-                    const struct ib_gid_entry *was)
+static bool is_same(const union ibv_gid *a, const union ibv_gid *b)
 {
-    union ibv_gid gid;
-
-    for (int i = 0; i < entries; i++) {
-        if (gid_read(v, ctx, port, i, &gid) == 0 &&
-            memcmp(gid.raw, was->gid.raw, sizeof(gid.raw)) == 0 &&
-            gid_version(v, ctx, port, i) == was->version) {
-            return i;
-        }
-    }
-    return -1;
+    return memcmp(a->raw, b->raw, sizeof(a->raw)) == 0;
 }
 
-/* NCCL_IB_GID_INDEX: that entry, or where the address is that it had. */
-static int gid_given(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
-                     int given, const struct ib_gid_entry *was)
+/* 0 and *@e; else an errno: EADDRNOTAVAIL where the entry is empty. */
+static int entry_read(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int index,
+                      struct ib_gid_entry *e)
 {
-    union ibv_gid gid;
-    int rc, at = -1;
+    int rc = gid_read(v, ctx, port, index, &e->gid);
+
+    if (rc != 0 || !is_usable(&e->gid)) {
+        return rc != 0 ? rc : EADDRNOTAVAIL;
+    }
+    e->index = (uint8_t)index;
+    e->version = (uint8_t)gid_version(v, ctx, port, index);
+    return 0;
+}
+
+/* The errors of single entries are passed over: a table has holes. */
+static int gid_search(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
+                      const struct ib_gid_rule *rule, struct ib_gid_entry *e)
+{
+    int best_score = 0;
+
+    for (int i = 0; i < entries && best_score < SCORE_BEST; i++) {
+        struct ib_gid_entry at;
+        int score;
+
+        if (gid_read(v, ctx, port, i, &at.gid) != 0 || !is_usable(&at.gid) ||
+            !ib_gid_fits(rule, &at.gid)) {
+            continue; /* the common case in a long table: no need to ask for its version */
+        }
+        at.index = (uint8_t)i;
+        at.version = (uint8_t)gid_version(v, ctx, port, i);
+        score = ib_gid_score(&at.gid, at.version, rule->version);
+        if (score > best_score) {
+            best_score = score;
+            *e = at;
+        }
+    }
+    return best_score ? 0 : EADDRNOTAVAIL;
+}
+
+/* Whether @e is the address @home. A version that is not known, of an entry that was going when it
+ * was read perhaps, is any. */
+static bool is_home(const struct ib_gid_entry *home, const struct ib_gid_entry *e)
+{
+    return is_same(&home->gid, &e->gid) &&
+           (home->version == e->version || home->version == 0 || e->version == 0);
+}
+
+/* Whether peers that reach @home reach @e: by family, version and scope. */
+static bool is_alike(const struct ib_gid_entry *home, const struct ib_gid_entry *e)
+{
+    return ib_gid_score(&home->gid, 0, 0) == ib_gid_score(&e->gid, 0, 0) &&
+           (home->version == e->version || home->version == 0 || e->version == 0);
+}
+
+/* Where @home is: the kernel has each address once for each version. A link-local one stands there
+ * for each VLAN of the port, too, and nothing tells them apart: it is followed nowhere. */
+static bool home_find(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
+                      int preferred, const struct ib_gid_entry *home, struct ib_gid_entry *e)
+{
+    bool found = false;
+
+    for (int i = 0; i < entries && !gid_is_link_local(home->gid.raw); i++) {
+        struct ib_gid_entry at;
+
+        if (gid_read(v, ctx, port, i, &at.gid) == 0 && is_same(&home->gid, &at.gid) &&
+            entry_read(v, ctx, port, i, &at) == 0 && is_home(home, &at) &&
+            (!found || at.version == preferred)) {
+            *e = at;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/*
+ * NCCL_IB_GID_INDEX: the address that this entry had first, wherever it is; else what the entry has
+ * now, where it is of the same kind: queue pairs of another one do not reach their peers.
+ */
+static int gid_given(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
+                     const struct r2_config *cfg, const struct ib_gid_entry *home,
+                     struct ib_gid_entry *e)
+{
+    int given = (int)cfg->ib_gid_index, version = (int)cfg->ib_roce_version;
+    struct ib_gid_entry now;
+    int rc;
 
     if (given >= entries) {
-        return -ERANGE;
+        return ERANGE;
     }
-    rc = gid_read(v, ctx, port, given, &gid);
-    if (is_usable(&was->gid) && (rc != 0 || memcmp(gid.raw, was->gid.raw, sizeof(gid.raw)) != 0)) {
-        at = gid_find(v, ctx, port, entries, was);
+    rc = entry_read(v, ctx, port, given, &now);
+    if (is_usable(&home->gid) && (rc != 0 || !is_home(home, &now))) {
+        if (home_find(v, ctx, port, entries, version, home, e)) {
+            return 0;
+        }
+        rc = rc == 0 && !is_alike(home, &now) ? EADDRNOTAVAIL : rc;
     }
-    return at >= 0 ? at : rc != 0 ? -rc : is_usable(&gid) ? given : -EADDRNOTAVAIL;
+    if (rc == 0) {
+        *e = now;
+    }
+    return rc;
 }
 
 static int roce_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int entries,
-                       const struct r2_config *cfg, const struct ib_gid_entry *was)
+                       const struct r2_config *cfg, const struct ib_gid_entry *home,
+                       struct ib_gid_entry *e)
 {
     struct ib_gid_rule rule;
     char why[192];
-    int i;
 
     if (cfg->ib_gid_index >= 0) {
-        return gid_given(v, ctx, port, entries, (int)cfg->ib_gid_index, was);
+        return gid_given(v, ctx, port, entries, cfg, home, e);
     }
     /* what is wrong with it ends the job at listen */
     ib_gid_rule_parse(&rule, cfg, why, sizeof(why));
-    i = gid_search(v, ctx, port, entries, &rule);
-    return i < 0 ? -EADDRNOTAVAIL : i;
+    return gid_search(v, ctx, port, entries, &rule, e);
 }
 
 int ib_gid_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port,
                   const struct ibv_port_attr *attr, const struct r2_config *cfg,
-                  struct ib_gid_entry *e)
+                  const struct ib_gid_entry *home, struct ib_gid_entry *e)
 {
     int entries = attr->gid_tbl_len < GID_INDEX_MAX + 1 ? attr->gid_tbl_len : GID_INDEX_MAX + 1;
-    bool roce = attr->link_layer == IBV_LINK_LAYER_ETHERNET;
-    union ibv_gid gid;
-    int i = 0, rc;
+    int i = 0;
 
-    if (roce) {
-        i = roce_choose(v, ctx, port, entries, cfg, e);
-        if (i < 0) {
-            return -i;
-        }
-    } else if (cfg->ib_flid_gid < entries &&
-               gid_read(v, ctx, port, (int)cfg->ib_flid_gid, &gid) == 0 && ib_gid_flid(gid.raw)) {
+    if (attr->link_layer == IBV_LINK_LAYER_ETHERNET) {
+        return roce_choose(v, ctx, port, entries, cfg, home, e);
+    }
+    if (cfg->ib_flid_gid < entries && gid_read(v, ctx, port, (int)cfg->ib_flid_gid, &e->gid) == 0 &&
+        ib_gid_flid(e->gid.raw)) {
         i = (int)cfg->ib_flid_gid;
     }
-    rc = gid_read(v, ctx, port, i, &gid);
-    if (rc == 0) {
-        *e = (struct ib_gid_entry){.index = (uint8_t)i, .gid = gid};
-        e->version = roce ? (uint8_t)gid_version(v, ctx, port, i) : 0;
+    e->index = (uint8_t)i;
+    e->version = 0;
+    return gid_read(v, ctx, port, i, &e->gid);
+}
+
+void ib_gid_home_note(struct ib_gid_entry *home, int given, const struct ib_gid_entry *e)
+{
+    if (is_usable(&home->gid)) {
+        home->version =
+            home->version == 0 && is_same(&home->gid, &e->gid) ? e->version : home->version;
+    } else if (given >= 0 && e->index == given) {
+        *home = *e;
     }
-    return rc;
 }

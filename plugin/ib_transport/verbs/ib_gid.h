@@ -38,14 +38,18 @@ struct ib_gid_entry {
  * cross routers), an address that is not link-local, an IPv4 address; of equals the first. The
  * index may change when addresses of the host do: an address that goes while queue pairs use it
  * leaves its entry empty until they are gone, and comes back in another one. With the index given
- * the address that it had, @e on entry (zero: none), is followed there.
- * 0, or a positive errno and *@e as it was; ERANGE: the given index is outside of the table;
- * EADDRNOTAVAIL: the given entry is empty, or none is usable and has the given family and range.
- * Any thread; may block in the driver.
+ * the address that this entry had first, @home (zero: none yet), is followed; where it is nowhere,
+ * what the entry has is taken if it is of the same kind.
+ * 0 and *@e; or a positive errno, and *@e is undefined; ERANGE: the given index is outside of the
+ * table; EADDRNOTAVAIL: the given entry is empty, or none is usable and has the given family and
+ * range. Any thread; may block in the driver.
  */
 int ib_gid_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port,
                   const struct ibv_port_attr *attr, const struct r2_config *cfg,
-                  struct ib_gid_entry *e);
+                  const struct ib_gid_entry *home, struct ib_gid_entry *e);
+
+/* @e was chosen, with the index @given, -1: with none: it is @home's if there was none. Pure. */
+void ib_gid_home_note(struct ib_gid_entry *home, int given, const struct ib_gid_entry *e);
 
 /*
  * Of a GID of InfiniBand, as NCCL reads it: 10 bits fixed, 22 bits 0, 16 bits FLID, 16 bits subnet

@@ -91,9 +91,9 @@ bool ib_mr_is_whole(const struct ib_mr_cache *cache, const struct ib_mr *mr, voi
  * What was let go may be other memory soon, with pages that the NIC does not have: where references
  * are left of which none is known to be of all of @mr, it stands for new ones no more. */
 void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr);
-/* The same for a reference that was of a part (ib_mr_is_whole), which the caller knows: whose whole
- * is registered is found for the next part, too, as NCCL 2.20 to 2.23 registers for each operation.
- */
+/* The same for a reference that was of a part (ib_mr_is_whole), which the caller knows: @mr is
+ * found for the next part, too, as NCCL 2.20 to 2.23 registers for each operation. It must not be
+ * that of a whole: memory that takes its place would be found in @mr. */
 void ib_mr_put_part(struct ib_mr_cache *cache, struct ib_mr *mr);
 /* The same for a pointer that may be none of the cache's: -1 then, and nothing is touched. */
 int ib_mr_put_known(struct ib_mr_cache *cache, struct ib_mr *mr);

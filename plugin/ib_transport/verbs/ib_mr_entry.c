@@ -313,7 +313,7 @@ int ib_mr_entry_register(struct ib_mr_cache *cache, struct ib_mr_entry *e, uint6
     int n;
 
     if (e->mr.dmabuf && ib_mr_entry_will_ask(cache, e, mask) && (*err = fd_take(e, key)) != 0) {
-        return 0;
+        return have(cache, e, mask);
     }
     e->askers++;
     n = ask(cache, e, mask, err);

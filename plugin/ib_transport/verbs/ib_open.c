@@ -380,7 +380,7 @@ static void nics_fill(struct opening *o)
         nic->device_index = device_number(nics, nic->ctx);
         nics->count = i + 1;
         nics->last_count += nic->last;
-        nic->addr_read = UINT32_MAX;
+        nic->read.requests = UINT32_MAX;
         atomic_init(&nic->addr_requests, 0);
         rc = ib_nic_refresh(nics, i);
         atomic_init(&nic->state, rc == 0 ? IB_NIC_UP : IB_NIC_DOWN);

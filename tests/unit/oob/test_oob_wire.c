@@ -302,7 +302,7 @@ static const struct {
     {{LO, V4("ib0", 1), V4("ib1", 2)}, 3, "", "", avoid_ib, 1},
     {{LO, V4("ib0", 1), V4("docker0", 2)}, 3, "", "", avoid_ib, 1},
     /* a host that is managed over its RDMA NICs: what else it has reaches nobody */
-    {{LO, V4("br-3f2a9c", 1), V4("ib0", 2)}, 3, "", "", avoid_ib, 2},
+    {{LO, V4("br-3f2a9c01d4e7", 1), V4("ib0", 2)}, 3, "", "", avoid_ib, 2},
     {{LO, V4("virbr0", 1), V4("veth12ab", 2), V4("ib1", 3)}, 4, "", "", avoid_ib, 3},
     {{LO, V4("cni0", 1), V4("cali0a", 2), V4("kube-ipvs0", 3), V4("ib0", 4)},
      5,
@@ -314,6 +314,7 @@ static const struct {
     {{LO, LL6("eth0", 1), V4("ib0", 3)}, 3, "", "", avoid_ib, 2},
     {{LO, V4("virbr0", 1), LL4("ib0", 2), LL4("usb0", 3)}, 4, "", "", avoid_ib, 3},
     {{LO, V4("brenda0", 1), V4("virbr0", 1)}, 3, "", "", avoid_ib, 1},
+    {{LO, V4("br-ex", 1), LL6("ib0", 2)}, 3, "", "", avoid_ib, 1}, /* a host's own bridge */
     {{LO, V4("ib0", 1), V4("eth0", 2)}, 3, "ib", "", avoid_ib, 1}, /* asked for by name: obeyed */
     {{LO, DOWN4("eth0", 1), V4("eth1", 2)}, 3, "", "", NULL, 2},
     {{LO, DOWN4("eth0", 1)}, 2, "eth0", "", NULL, -1},
@@ -359,6 +360,8 @@ static const struct {
     {{LL6("eth0", 1), V6("eth0", 2), V4("eth0", 3)}, 3, 0, "AF_INET6", 1},
     {{LO, LL6("eth0", 1), LL6("eth0", 2)}, 3, 1, "AF_INET6", 1},
     {{LO, LO6}, 2, 1, "AF_INET6", 1},
+    {{LL4("eth0", 1), V6("eth0", 2)}, 2, 1, "", 1},
+    {{LL4("eth0", 1), LL6("eth0", 2)}, 2, 1, "", 0},
 };
 
 START_TEST(interface_address_table)

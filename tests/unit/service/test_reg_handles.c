@@ -144,6 +144,7 @@ START_TEST(part_of_a_larger_registration)
     ck_assert_ptr_eq(whole[side], part[side]);
     under_way(part[0], part[1]);
     rig_dereg(rig, side, part_first ? part[side] : whole[side]);
+    ck_assert_ptr_ne(rig_reg(rig, side, mem(side), sizeof(in)), whole[side]); /* it may be gone */
     ck_assert(!failed(side));
     finish(0, RIG_S);
     slot_is_right(1);

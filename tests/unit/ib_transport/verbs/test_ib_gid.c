@@ -15,6 +15,7 @@ static void gid_of(struct fake_dev *d, int index, const char *raw16, int version
 #define GLOBAL6    "\x20\x01\0\0\0\0\0\0\1\2\3\4\5\6\7\x8"
 #define IPV4       "\0\0\0\0\0\0\0\0\0\0\xff\xff\x0a\x0a\1\2"
 #define IPV4_LL    "\0\0\0\0\0\0\0\0\0\0\xff\xff\xa9\xfe\1\2"
+#define OTHER4     "\0\0\0\0\0\0\0\0\0\0\xff\xff\x0a\x0a\1\3"
 #define EMPTY      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
 #define BARE_LL    "\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
 
@@ -59,7 +60,7 @@ START_TEST(gid_nowhere)
     open_all(1);
     ck_assert_int_eq(ib_nic_state_get(&nics.nic[0]), IB_NIC_DOWN);
     ck_assert(logs("NIC a has no address") && logs("its GID table is empty"));
-    ck_assert(!logs("port 1 IB"));
+    ck_assert(logs("a port 1 RoCE DOWN"));
     gid_of(d, 2, IPV4, 2);
     ck_assert_int_eq(ib_nic_refresh(&nics, 0), 0);
     ib_nic_addr_get(&nics, 0, &addr);
@@ -206,6 +207,17 @@ START_TEST(gid_given)
 }
 END_TEST
 
+/* The entry that is used behind a refresh which returns @rc, after a GID_CHANGE. */
+static int entry_after(int rc)
+{
+    struct ib_addr addr;
+
+    ib_nic_addr_request(&nics.nic[0]);
+    ck_assert_int_eq(ib_nic_refresh(&nics, 0), rc);
+    ib_nic_addr_get(&nics, 0, &addr);
+    return addr.gid_index;
+}
+
 /* NCCL_IB_GID_INDEX names an entry, and that the address in it. When it goes and comes back, the
  * kernel has it in another entry as long as queue pairs use the one that it had. */
 START_TEST(gid_given_moves)
@@ -232,25 +244,82 @@ START_TEST(gid_given_moves)
     ib_nic_addr_get(&nics, 0, &addr);
     ck_assert_int_eq(addr.gid_index, 3);
     ck_assert(logs("address of NCCL_IB_GID_INDEX=1 has moved to entry 3"));
-    /* another address there is not ours while ours is somewhere */
-    gid_of(d, 1, GLOBAL6, 2);
-    ib_nic_addr_request(nic);
-    ck_assert_int_eq(ib_nic_refresh(&nics, 0), 0);
-    ib_nic_addr_get(&nics, 0, &addr);
-    ck_assert_int_eq(addr.gid_index, 3);
-    /* back, or gone for good: the entry that was given */
+    /* another address there is not ours while ours is somewhere, and none that our peers do not
+     * reach from theirs is */
+    gid_of(d, 1, LINK_LOCAL, 2);
+    ck_assert_int_eq(entry_after(0), 3);
     gid_of(d, 3, EMPTY, 0);
-    ib_nic_addr_request(nic);
-    ck_assert_int_eq(ib_nic_refresh(&nics, 0), 0);
-    ib_nic_addr_get(&nics, 0, &addr);
-    ck_assert_int_eq(addr.gid_index, 1);
-    ck_assert_mem_eq(addr.gid, GLOBAL6, 16);
+    ck_assert_int_eq(entry_after(EADDRNOTAVAIL), 3);
+    gid_of(d, 1, IPV4, 1);
+    ck_assert_int_eq(entry_after(EADDRNOTAVAIL), 3);
+    gid_of(d, 2, IPV4, 2);
+    ck_assert_int_eq(entry_after(0), 2);
+    /* another address for good; and ours comes back behind it */
+    gid_of(d, 1, OTHER4, 2);
+    gid_of(d, 2, EMPTY, 0);
+    ck_assert_int_eq(entry_after(0), 1);
+    gid_of(d, 3, IPV4, 2);
+    ck_assert_int_eq(entry_after(0), 3);
     close_all();
     /* from the start */
     gid_of(d, 1, EMPTY, 0);
     open_all(1);
     ck_assert_int_eq(ib_nic_state_get(nic), IB_NIC_DOWN);
     ck_assert(logs("entry NCCL_IB_GID_INDEX of its GID table is empty"));
+    close_all();
+}
+END_TEST
+
+static int versions_known;
+static int (*fake_query_gid_ex)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *,
+                                uint32_t, size_t);
+
+static int query_gid_ex_knows(struct ibv_context *ctx, uint32_t port, uint32_t index,
+                              struct ibv_gid_entry *entry, uint32_t flags, size_t size)
+{
+    return versions_known ? fake_query_gid_ex(ctx, port, index, entry, flags, size) : ENODATA;
+}
+
+/* The version is read behind the GID, and the entry may be gone by then. */
+START_TEST(gid_given_of_no_known_version)
+{
+    struct fake_dev *d = fake_add("a");
+
+    for (int i = 0; i < d->port[1].attr.gid_tbl_len; i++) {
+        gid_of(d, i, i == 1 ? IPV4 : EMPTY, i == 1 ? 2 : 0);
+    }
+    fake_query_gid_ex = verbs.query_gid_ex;
+    verbs.query_gid_ex = query_gid_ex_knows;
+    versions_known = 0;
+    option("NCCL_IB_GID_INDEX", "1");
+    open_all(1);
+    versions_known = 1;
+    gid_of(d, 1, EMPTY, 0);
+    gid_of(d, 2, IPV4, 1);
+    gid_of(d, 3, IPV4, 2);
+    ck_assert_int_eq(entry_after(0), 3); /* the version that is preferred */
+    gid_of(d, 1, IPV4, 1);
+    ck_assert_int_eq(entry_after(0), 3); /* which is ours from then on */
+    gid_of(d, 3, EMPTY, 0);
+    ck_assert_int_eq(entry_after(EADDRNOTAVAIL), 3);
+    close_all();
+}
+END_TEST
+
+/* A link-local address stands there for each VLAN of the port, too. */
+START_TEST(gid_given_link_local)
+{
+    struct fake_dev *d = fake_add("a");
+
+    for (int i = 0; i < d->port[1].attr.gid_tbl_len; i++) {
+        gid_of(d, i, i == 0 ? EMPTY : LINK_LOCAL, 2);
+    }
+    option("NCCL_IB_GID_INDEX", "1");
+    open_all(1);
+    gid_of(d, 1, EMPTY, 0);
+    ck_assert_int_eq(entry_after(EADDRNOTAVAIL), 1);
+    gid_of(d, 1, LINK_LOCAL, 2);
+    ck_assert_int_eq(entry_after(0), 1);
     close_all();
 }
 END_TEST
@@ -264,6 +333,8 @@ static void add(TCase *t)
     tcase_add_test(t, gid_given);
     tcase_add_test(t, gid_nowhere);
     tcase_add_test(t, gid_given_moves);
+    tcase_add_test(t, gid_given_of_no_known_version);
+    tcase_add_test(t, gid_given_link_local);
 }
 
 int main(void)

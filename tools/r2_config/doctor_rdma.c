@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ib_transport/verbs/ib_gid.h"
 #include "ib_transport/verbs/ib_hca.h"
 #include "ib_transport/verbs/ib_sysfs.h"
 #include "base/r2_log.h"
@@ -253,26 +252,19 @@ static void address_check(struct doctor *d, struct ib_nic *nic, const char *what
 {
     char gid[INET6_ADDRSTRLEN] = "?";
     struct ib_addr a;
-    union ibv_gid raw;
-    int version, score;
+    int version;
 
     ib_nic_addr_get(&d->nics, nic->index, &a);
     if (a.link_layer != IBV_LINK_LAYER_ETHERNET) {
         return; /* LIDs: there is nothing to choose */
     }
-    memcpy(raw.raw, a.gid, sizeof(a.gid));
     gid_text(a.gid, gid, sizeof(gid));
     version = ib_sysfs_roce_version(nic->ctx->device->ibdev_path, nic->port, a.gid_index);
-    score = ib_gid_score(&raw, version, 2);
-    if (score == 0) {
-        doctor_say(DOCTOR_WARN, what,
-                   "give its network interface an address, or set NCCL_IB_GID_INDEX",
-                   "GID %u (%s) is no address", a.gid_index, gid);
-    } else if (version == 1) {
+    if (version == 1) {
         doctor_say(DOCTOR_WARN, what,
                    "NCCL_IB_GID_INDEX of a RoCE v2 entry (show_gids, or /sys/class/infiniband)",
                    "GID %u (%s) is RoCE v1, which no router forwards", a.gid_index, gid);
-    } else if (raw.raw[0] == 0xfe && (raw.raw[1] & 0xc0) == 0x80) {
+    } else if (a.gid[0] == 0xfe && (a.gid[1] & 0xc0) == 0x80) {
         doctor_say(DOCTOR_WARN, what,
                    "give its network interface an address that other subnets know",
                    "GID %u (%s) is link-local", a.gid_index, gid);

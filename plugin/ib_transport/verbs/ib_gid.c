@@ -237,9 +237,12 @@ static bool home_find(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t
     for (int i = 0; i < entries && !gid_is_link_local(home->gid.raw); i++) {
         struct ib_gid_entry at;
 
-        if (gid_read(v, ctx, port, i, &at.gid) == 0 && is_same(&home->gid, &at.gid) &&
-            entry_read(v, ctx, port, i, &at) == 0 && is_home(home, &at) &&
-            (!found || at.version == preferred)) {
+        if (gid_read(v, ctx, port, i, &at.gid) != 0 || !is_same(&home->gid, &at.gid)) {
+            continue;
+        }
+        at.index = (uint8_t)i;
+        at.version = (uint8_t)gid_version(v, ctx, port, i);
+        if (is_home(home, &at) && (!found || at.version == preferred)) {
             *e = at;
             found = true;
         }
@@ -314,7 +317,7 @@ void ib_gid_home_note(struct ib_gid_entry *home, int given, const struct ib_gid_
     if (is_usable(&home->gid)) {
         home->version =
             home->version == 0 && is_same(&home->gid, &e->gid) ? e->version : home->version;
-    } else if (given >= 0 && e->index == given) {
-        *home = *e;
+    } else if (given >= 0) {
+        *home = *e; /* of that entry: there was nothing to follow */
     }
 }

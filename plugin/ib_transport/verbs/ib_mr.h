@@ -62,11 +62,10 @@ void ib_mr_cache_reaches_set(struct ib_mr_cache *cache,
 /*
  * Registers [addr, addr+len) on every NIC in @nic_mask that is not FATAL or GONE, or finds a
  * registration that covers it (host memory: page rounded, sub-ranges accepted; the lookup is by
- * address, length and type, never by fd) and adds the NICs it lacks; through a DMA-BUF, if it is of
- * the same extent. A NIC that cannot register is
- * left out with one INFO line per NIC and buffer; only when *no* NIC could, or on a bad argument,
- * it fails: NULL with errno. len 0 is treated as one byte. @fd is the caller's: it is dup()ed,
- * for as long as a NIC is being asked.
+ * address, length and type, never by fd) and adds the NICs it lacks, to one that came through a
+ * DMA-BUF if it has the same extent. A NIC that cannot register is left out with one INFO line per
+ * NIC and buffer; only when *no* NIC could, or on a bad argument, it fails: NULL with errno. len 0
+ * is treated as one byte. @fd is the caller's: it is dup()ed for as long as a NIC is asked.
  * Relaxed ordering as configured, through reg_mr_iova2 where there is one. Thread: any. Waits for
  * all NICs at once; for one whose driver does not come back 25 T_fence longer than the others take,
  * and no more until it does: its key is 0 until then. Where no other NIC of @nic_mask has it,

@@ -315,6 +315,7 @@ static const struct {
     {{LO, V4("virbr0", 1), LL4("ib0", 2), LL4("usb0", 3)}, 4, "", "", avoid_ib, 3},
     {{LO, V4("brenda0", 1), V4("virbr0", 1)}, 3, "", "", avoid_ib, 1},
     {{LO, V4("br-ex", 1), LL6("ib0", 2)}, 3, "", "", avoid_ib, 1}, /* a host's own bridge */
+    {{LO, V4("br-management01", 1), LL6("ib0", 2)}, 3, "", "", avoid_ib, 1},
     {{LO, V4("ib0", 1), V4("eth0", 2)}, 3, "ib", "", avoid_ib, 1}, /* asked for by name: obeyed */
     {{LO, DOWN4("eth0", 1), V4("eth1", 2)}, 3, "", "", NULL, 2},
     {{LO, DOWN4("eth0", 1)}, 2, "eth0", "", NULL, -1},

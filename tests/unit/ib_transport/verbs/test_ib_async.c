@@ -207,6 +207,41 @@ START_TEST(address_event_tells_of_the_port)
 }
 END_TEST
 
+static void look(int nic)
+{
+    nfacts = 0;
+    ib_async_refreshed(&nics, nic, ib_nic_refresh(&nics, nic), 0, sink, &nics);
+}
+
+/* The address that NCCL_IB_GID_INDEX names goes, and comes back in another entry: the kernel sends
+ * the same event for both. */
+START_TEST(address_goes_and_comes_back)
+{
+    union ibv_gid *gid = fake_dev[0].port[1].gid, ours = gid[3];
+
+    cfg.ib_gid_index = 3;
+    fake_event(&fake_dev[0], IBV_EVENT_GID_CHANGE, 1, NULL);
+    progress();
+    ck_assert_uint_eq(nics.nic[0].addr.gid_index, 3);
+    memset(gid[3].raw, 0, sizeof(gid[3].raw));
+    fake_event(&fake_dev[0], IBV_EVENT_GID_CHANGE, 1, NULL);
+    progress();
+    ck_assert_int_eq(nfacts, 1);
+    expect(0, IB_FACT_PORT_DOWN, 0, 0, IB_NIC_DOWN);
+    look(0); /* as it is done again and again */
+    ck_assert_int_eq(nfacts, 0);
+    gid[0] = ours;
+    fake_dev[0].port[1].version[0] = fake_dev[0].port[1].version[3];
+    fake_event(&fake_dev[0], IBV_EVENT_GID_CHANGE, 1, NULL);
+    progress();
+    ck_assert_int_eq(nfacts, 2);
+    expect(0, IB_FACT_PORT_UP, 0, 0, IB_NIC_UP);
+    expect(1, IB_FACT_ADDR_CHANGE, 0, 0, IB_NIC_UP);
+    ck_assert_uint_eq(nics.nic[0].addr.gid_index, 0);
+    ck_assert_mem_eq(nics.nic[0].addr.gid, ours.raw, sizeof(ours.raw));
+}
+END_TEST
+
 static int is_gone[2];
 
 static int is_removed(struct ibv_context *ctx)
@@ -227,12 +262,6 @@ START_TEST(unplugged)
     ck_assert_int_eq(ib_nic_state_get(&nics.nic[0]), IB_NIC_UP);
 }
 END_TEST
-
-static void look(int nic)
-{
-    nfacts = 0;
-    ib_async_refreshed(&nics, nic, ib_nic_refresh(&nics, nic), 0, sink, &nics);
-}
 
 /* A command that the firmware refuses is no dead device, however often it does: the NIC is back
  * with the first good answer. */
@@ -416,6 +445,7 @@ int main(void)
     tcase_add_test(t, active_while_up);
     tcase_add_test(t, addresses);
     tcase_add_test(t, address_event_tells_of_the_port);
+    tcase_add_test(t, address_goes_and_comes_back);
     tcase_add_test(t, unplugged);
     tcase_add_test(t, errors_that_pass);
     tcase_add_loop_test(t, taken_away, 0, 2);

@@ -68,8 +68,10 @@ int r2_ways_place(const struct topo *t, const struct ib_nic *nic);
  */
 void r2_ways_topo(struct topo *ours, const struct topo *t, const struct ib_nics *nics);
 
-/* How much @nic is wanted as a backup for connections of NIC @dev by what lies between, 1 and more;
- * equal ones are equal. Any thread. */
+#define R2_PREFERENCE_MOST 80
+
+/* How much @nic is wanted as a backup for connections of NIC @dev by what lies between, 1 to
+ * R2_PREFERENCE_MOST; equal ones are equal. Any thread. */
 uint8_t r2_balance_preference(const struct r2_inst *inst, int dev, int nic);
 
 /* S, gate held: the paths are known, and what R announces of them: each gets a weight. */

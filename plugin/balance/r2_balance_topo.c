@@ -154,7 +154,7 @@ static void preferences_make(const struct topo *t, struct topo_end from, const i
 
     for (int i = n - 1; i >= 0; i--) {
         if (i < n - 1 && is_better(&choice[i], &choice[i + 1])) {
-            worth += worth < 100;
+            worth += worth < R2_PREFERENCE_MOST;
         }
         for (int k = 0; k < nics; k++) {
             if (place[k] == choice[i].nic) {

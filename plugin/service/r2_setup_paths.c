@@ -13,6 +13,9 @@
 
 #define CLASS_MOST                                                                                 \
     4 /* a backup that nobody has named has at least one part in so many of the primary's rate */
+#define UP_MORE                                                                                    \
+    160 /* a backup that is up is wanted so much more than one that is down: a second port without \
+           a cable, as most hosts with two-port NICs have, takes no place from one that carries */
 
 _Static_assert(R2_MOST_rq_depth <= IB_RECORDS,
                "a slot for the record of every receive that S may use");
@@ -213,8 +216,19 @@ bool r2_setup_is_last(struct r2_inst *inst, int dev, int nic)
             n->rail >= 0 && n->rail < IB_LAST_RAILS && unlike(inst, &inst->nics.nic[dev], n));
 }
 
-/* 0: no backup of NIC @dev. Else the earlier in NCCL_R2_BACKUP_NICS, the more; without a list what
- * the topology says. */
+/* Nobody has put the backups in order: those that are up come first, among them what the topology
+ * says. A pair with one end down stands behind every pair with none, whatever lies between. */
+static uint8_t preference_of(const struct r2_inst *inst, int dev, const struct ib_nic *nic)
+{
+    uint8_t near = r2_balance_preference(inst, dev, nic->index);
+
+    _Static_assert(UP_MORE + R2_PREFERENCE_MOST <= UINT8_MAX &&
+                       UP_MORE + 2 * R2_PREFERENCE_MOST < 2 * (UP_MORE + 1),
+                   "one end up, all that topology can say for both: less than both up, the least");
+    return (uint8_t)(near + (ib_nic_state_get(nic) == IB_NIC_UP ? UP_MORE : 0));
+}
+
+/* 0: no backup of NIC @dev. Else the earlier in NCCL_R2_BACKUP_NICS, the more. */
 static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_nic *nic, bool last)
 {
     const struct ib_nic *primary = &inst->nics.nic[dev];
@@ -233,12 +247,15 @@ static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_
         return last;
     }
     if (!has_list(inst, &f)) {
-        return r2_balance_preference(inst, dev, nic->index);
+        return preference_of(inst, dev, nic);
     }
     if (!ib_hca_match(&f, nic->dev_name, nic->port, NULL)) {
         return 0;
     }
-    rank = f.exclude ? 0 : ib_hca_rank(&f, nic->dev_name, nic->port);
+    if (f.exclude) {
+        return preference_of(inst, dev, nic);
+    }
+    rank = ib_hca_rank(&f, nic->dev_name, nic->port);
     return (uint8_t)(rank < 0 ? 1 : 255 - rank);
 }
 

@@ -44,7 +44,7 @@ struct r2_config {
 #undef R2_STRING
     char error[512]; /* first value that could not be taken: variable, value, what is allowed. Empty
                         when all is well */
-    uint8_t source[72]; /* enum r2_opt_source by row index */
+    uint8_t source[80]; /* enum r2_opt_source by row index */
 };
 
 /* R2_MOST_field: the largest value of each row that is a whole number. */

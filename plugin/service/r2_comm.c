@@ -137,10 +137,14 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
 
 static int flush_needed(const struct r2_comm *c, int n, const int *sizes, struct ib_mr *const *mrs)
 {
+    const struct ib_flush *f = c->flush.lane;
+    bool always = f && f->always && f->able;
+
+    if (c->inst->cfg.gdr_flush_disable && !always) {
+        return 0;
+    }
     for (int i = 0; i < n; i++) {
-        if (sizes[i] > 0 && mrs[i] &&
-            (mrs[i]->type != IB_PTR_HOST ||
-             (c->flush.lane && c->flush.lane->always && c->flush.lane->able))) {
+        if (sizes[i] > 0 && mrs[i] && (mrs[i]->type != IB_PTR_HOST || always)) {
             return 1;
         }
     }

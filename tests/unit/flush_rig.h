@@ -35,7 +35,7 @@ static inline void set(struct r2_config *cfg, const char *name, const char *valu
     ck_assert_msg(r2_config_set(cfg, name, value, why, sizeof(why)) == 0, "%s: %s", name, why);
 }
 
-static inline void create(int nics, const char *mode)
+static inline void create_with(int nics, const char *mode, const char *name, const char *value)
 {
     struct r2_config cfg;
 
@@ -44,6 +44,9 @@ static inline void create(int nics, const char *mode)
     set(&cfg, "NCCL_R2_SPREAD", "on");
     set(&cfg, "NCCL_R2_GIVE_UP", "1000");
     set(&cfg, "NCCL_IB_TIMEOUT", "10");
+    if (name) {
+        set(&cfg, name, value);
+    }
     ck_assert_int_eq(cfg.t_pcie_ms, PCIE_MS);
     ck_assert_int_eq(cfg.t_fence_ms, FENCE_MS);
     r2_log_sink_set(log_sink);
@@ -54,6 +57,11 @@ static inline void create(int nics, const char *mode)
         out[i] = (uint8_t)(i * 7 + (i >> 12));
     }
     memset(in, 0, BUF_LEN);
+}
+
+static inline void create(int nics, const char *mode)
+{
+    create_with(nics, mode, NULL, NULL);
 }
 
 /* Memory of type @type at the receiver. On this fabric a pointer of the CUDA type is registered as

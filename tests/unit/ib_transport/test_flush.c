@@ -52,6 +52,26 @@ START_TEST(always_flushes_host_memory)
 }
 END_TEST
 
+/* i: asked for by NCCL's own variable, not asked for; and with NCCL_R2_FLUSH=always, which reads
+ * whatever NCCL's says. */
+START_TEST(switched_off_as_in_nccl)
+{
+    bool off = _i % 2 == 0, always = _i >= 2;
+    struct r2_req *req;
+
+    create_with(1, always ? "always" : "auto", "NCCL_GDR_FLUSH_DISABLE", off ? "1" : "0");
+    open_conn(IB_PTR_CUDA);
+    transfer(64, 100);
+    req = flush_one(64, 100);
+    ck_assert_int_eq(req == NULL, off && !always);
+    if (req) {
+        wait_done(req);
+    }
+    ck_assert_uint_eq(rx->flush.lane->reads, req != NULL);
+    finish();
+}
+END_TEST
+
 START_TEST(groups_and_what_is_empty)
 {
     void *data[3] = {in, in + 4096, in + 8192};
@@ -239,6 +259,7 @@ int main(void)
     tcase_add_test(t, host_memory_is_left_alone);
     tcase_add_test(t, a_message_that_came_over_two_nics);
     tcase_add_test(t, always_flushes_host_memory);
+    tcase_add_loop_test(t, switched_off_as_in_nccl, 0, 4);
     tcase_add_test(t, groups_and_what_is_empty);
     tcase_add_test(t, an_unknown_address_is_read_through_all);
     tcase_add_test(t, as_many_as_receives);

@@ -89,6 +89,7 @@ static const char *const shown[][2] = {
      "test_race_ar: parts_above_the_threshold_are_two_writes, on_by_default_on_infiniband"},
     {"NCCL_IB_AR_THRESHOLD", "test_race_ar: parts_above_the_threshold_are_two_writes"},
     {"NCCL_IB_PCI_RELAXED_ORDERING", "test_ib_mr: relaxed_ordering"},
+    {"NCCL_GDR_FLUSH_DISABLE", "test_flush: switched_off_as_in_nccl"},
 };
 #define SHOWN (int)(sizeof(shown) / sizeof(shown[0]))
 

@@ -168,10 +168,23 @@ wanted "slow links" && {
     perf all_reduce -b 32M -e 32M -n 1 --buffsize 32M --channels 4 --hosts 2 --nics 2 --rate 20MB/s --stats
     still "4 MiB messages, two channels on a NIC, at 20 MB/s"
 }
+# The command that ends a glitch waits for a processor, too: one of half a second is a silence, in which a NIC is rightly given up. Such a run shows
+# nothing, and another one is made.
+GLITCH_MOST=60 # ms
+glitch_ms() {  # the longest one of the run
+    sed -n 's/^# r2 fault \([0-9]*\) at \([0-9.]*\) s (command took \([0-9.]*\) ms).*/\1 \2 \3/p' "$log/out" |
+        awk '$1 % 2 { from = $2; next } { ms = ($2 - from) * 1000 + $3; most = ms > most ? ms : most } END { printf "%d", most }'
+}
 wanted "glitch" && {
-    NCCL_IB_TIMEOUT=$RC_LATE perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 3s \
-        --fault '200ms:h1:n1 blackhole' --fault '225ms:h1:n1 up' --fault '1s:h0:n2 blackhole' --fault '1020ms:h0:n2 up'
+    for try in 1 2 3 4 5; do
+        NCCL_IB_TIMEOUT=$RC_LATE perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 3s \
+            --fault '200ms:h1:n1 blackhole' --fault '225ms:h1:n1 up' --fault '1s:h0:n2 blackhole' --fault '1020ms:h0:n2 up'
+        if [ "$rc" != 0 ] || [ "$(glitch_ms)" -le $GLITCH_MOST ]; then
+            break
+        fi
+    done
     tail_lost "glitches of 20 ms"
+    [ "$(glitch_ms)" -gt 0 ] && [ "$(glitch_ms)" -le $GLITCH_MOST ] || bad "glitches of 20 ms" "the last of $try runs had one of $(glitch_ms) ms"
 }
 wanted "loss" && {
     NCCL_IB_TIMEOUT=$RC_LATE perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 3s \

@@ -55,7 +55,7 @@ check() {
         pass "$what"
     else
         fail "$what"
-        tail -n 5 "$tmp/check" | sed 's/^/    /'
+        tail -n 12 "$tmp/check" | sed 's/^/    /'
     fi
 }
 
@@ -91,7 +91,11 @@ pair() {
     cat "$tmp/c"
     wait "$server"
     src=$?
-    [ "$crc" -eq 0 ] && [ "$src" -eq 0 ]
+    [ "$crc" -eq 0 ] && [ "$src" -eq 0 ] && return
+    # What they say on standard error stands before what they print, which is buffered.
+    echo "client: exit code $crc, server: exit code $src"
+    grep -ihE 'error|fail|status|could' "$tmp/c" "$tmp/s"
+    false
 }
 
 # Column @2 of the line of figures for message size @1 in the client's output.

@@ -566,7 +566,7 @@ $(B)/tests/unit/test_reg_handles: TEST_WRAP := -Wl,--wrap=calloc,--wrap=realloc
 $(foreach t,$(UNIT_SRC),$(eval $(B)/tests/unit/$(notdir $(basename $(t))): $(call tobj,$(t))))
 $(UNIT_BIN): $(TESTLIBS)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) $(TEST_WRAP) -lcheck -lsubunit -lm -lrt -ldl
+	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -Wl,--wrap=_mark_point $(TEST_WRAP) -lcheck -lsubunit -lm -lrt -ldl
 # Calls that a target answers itself are replaced at link time; the rig runs without Check (tests/fuzz/fuzz_rig.c).
 FUZZ_MAIN ?= corpus
 fuzz_obj = $(call tobj,$(patsubst %,tests/fuzz/fuzz_%.c,$(1)))

@@ -9,6 +9,7 @@
 #include "tests/support/times.h"
 
 #include <check.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,9 +44,9 @@ static struct world {
     int n, loss_pct, jitter_ms;
     uint64_t now, rng;
     struct proc p[PROCS];
-    struct msg bag[BAG];
     int nbag, most; /* of one process in one step */
     int refused;
+    struct msg bag[BAG]; /* of use below nbag */
 } g;
 
 static inline unsigned draw(unsigned below)
@@ -108,7 +109,7 @@ static inline void is_whole(const struct probe_hang_who *w)
 
 static inline void world(int n, uint64_t seed)
 {
-    memset(&g, 0, sizeof(g));
+    memset(&g, 0, offsetof(struct world, bag));
     g.n = n;
     g.now = S;
     g.rng = seed * 2654435761u + 17;

@@ -13,10 +13,17 @@
 
 #define CLASS_MOST                                                                                 \
     4 /* a backup that nobody has named has at least one part in so many of the primary's rate */
-#define UP_MORE                                                                                    \
-    160 /* a backup that is up is wanted so much more than one that is down: a second port without \
-           a cable, as most hosts with two-port NICs have, takes no place from one that carries */
+/* A backup that is up is wanted so much more than one that is down: a second port without a cable
+ * takes no place from a NIC that carries. */
+#define UP_MORE 160
+/* How much a pair across rails is wanted of which both ends are up: less than any such pair of a
+ * rail, more than any with an end that is down. */
+#define CROSS_UP (2 * UP_MORE + 1)
 
+_Static_assert(UP_MORE + R2_PREFERENCE_MOST <= UINT8_MAX, "it is announced in a byte");
+_Static_assert(UP_MORE + 2 * R2_PREFERENCE_MOST < CROSS_UP && CROSS_UP < 2 * (UP_MORE + 1),
+               "a pair with an end down, of what topology prefers most; across; the least of those "
+               "that are up");
 _Static_assert(R2_MOST_rq_depth <= IB_RECORDS,
                "a slot for the record of every receive that S may use");
 
@@ -101,9 +108,10 @@ static int all_but_last(const struct fo_nic *s_nic, int s_n, int s_dev, const st
     for (int i = 0; any_rail && i < s_n; i++) {
         for (int j = 0; j < r_n; j++) {
             int s = (s_dev + i) % s_n, r = (r_dev + i + j) % r_n;
+            bool up = s_nic[s].usable > UP_MORE && r_nic[r].usable > UP_MORE;
 
             if (s_nic[s].usable && r_nic[r].usable && !is_last(&s_nic[s]) && !is_last(&r_nic[r])) {
-                n = add_pair(s_out, r_out, pref, n, s, r, 0); /* behind every same-rail pair */
+                n = add_pair(s_out, r_out, pref, n, s, r, up ? CROSS_UP : 0);
             }
         }
     }
@@ -217,14 +225,11 @@ bool r2_setup_is_last(struct r2_inst *inst, int dev, int nic)
 }
 
 /* Nobody has put the backups in order: those that are up come first, among them what the topology
- * says. A pair with one end down stands behind every pair with none, whatever lies between. */
+ * says. */
 static uint8_t preference_of(const struct r2_inst *inst, int dev, const struct ib_nic *nic)
 {
     uint8_t near = r2_balance_preference(inst, dev, nic->index);
 
-    _Static_assert(UP_MORE + R2_PREFERENCE_MOST <= UINT8_MAX &&
-                       UP_MORE + 2 * R2_PREFERENCE_MOST < 2 * (UP_MORE + 1),
-                   "one end up, all that topology can say for both: less than both up, the least");
     return (uint8_t)(near + (ib_nic_state_get(nic) == IB_NIC_UP ? UP_MORE : 0));
 }
 

@@ -14,9 +14,11 @@
 static struct duo d;
 static struct r2_comm *tx, *rx;
 
-/* @where: the host, or '*', whose odd NICs are down. Connects on NIC @dev. */
+/* @where: the host, or '*', whose odd NICs are down. Connects on NIC @dev. Rails reach each other
+ * where an option says that pairs may be across. */
 static void connected(char where, int dev, const char *name, const char *value)
 {
+    static struct fab_desc desc;
     struct r2_config cfg;
     char text[64], why[256];
 
@@ -24,7 +26,9 @@ static void connected(char where, int dev, const char *name, const char *value)
     if (name) {
         ck_assert_int_eq(r2_config_set(&cfg, name, value, why, sizeof(why)), 0);
     }
-    duo_create(&d, NICS, 0, &cfg);
+    ck_assert_int_eq(fab_desc_init(&desc, 2, NICS, 0, 1000, why, sizeof(why)), 0);
+    desc.crossrail = cfg.backup_scope == R2_BACKUP_ANY;
+    duo_create_on(&d, &desc, &cfg);
     for (int n = 1; n < NICS; n += 2) {
         snprintf(text, sizeof(text), "%s%c:n%d down", where == '*' ? "" : "h", where, n);
         duo_fault(&d, text);
@@ -39,10 +43,11 @@ static void connected(char where, int dev, const char *name, const char *value)
         }
     }
     ck_assert_int_eq(duo_connect(&d, dev, &tx, &rx), 0);
-    for (int p = 0; p < IB_MAX_PATHS; p++) {
+    ck_assert_uint_eq(tx->conn.npaths, rx->conn.npaths);
+    for (int p = 0; p < tx->conn.npaths; p++) {
         ck_assert_uint_eq(tx->conn.path[p].nic, rx->conn.path[p].peer_nic);
         ck_assert_uint_eq(rx->conn.path[p].nic, tx->conn.path[p].peer_nic);
-        ck_assert_uint_eq(rx->conn.path[p].nic, tx->conn.path[p].nic);
+        ck_assert(desc.crossrail || rx->conn.path[p].nic == tx->conn.path[p].nic);
     }
 }
 
@@ -70,19 +75,32 @@ START_TEST(those_that_are_up_come_first)
 }
 END_TEST
 
+/* Before a pair with an end that is down come those across rails, and behind those of a rail. i:
+ * where they are down; and the connection's own is up, is down */
+START_TEST(across_rails_before_those_that_are_down)
+{
+    int dev = _i / 3, same = 6 - 1 + dev;
+
+    connected(place[_i % 3], dev, "NCCL_R2_BACKUP_SCOPE", "any");
+    ck_assert_uint_eq(tx->conn.npaths, IB_MAX_PATHS);
+    ck_assert_int_eq(nic(0), dev);
+    for (int p = 1; p < IB_MAX_PATHS; p++) {
+        int there = rx->conn.path[p].nic;
+
+        ck_assert_int_eq(nic(p) == there, p <= same);
+        ck_assert(place[_i % 3] == '1' || nic(p) % 2 == 0);
+        ck_assert(place[_i % 3] == '0' || there % 2 == 0);
+    }
+    duo_destroy(&d);
+}
+END_TEST
+
 /* An order that somebody has pinned holds whatever is up. */
 START_TEST(a_list_is_an_order)
 {
-    static const int want[IB_MAX_PATHS] = {0, 3, 2, 1, 5};
-    char list[64] = "=";
-    int n = 0;
+    static const int want[] = {0, 3, 2, 1, 5};
 
-    for (int p = 1; p < 5; p++) {
-        n = snprintf(list + strlen(list), sizeof(list) - strlen(list), "%sfab%d", p > 1 ? "," : "",
-                     want[p]);
-        ck_assert_int_gt(n, 0);
-    }
-    connected('*', 0, "NCCL_R2_BACKUP_NICS", list);
+    connected('*', 0, "NCCL_R2_BACKUP_NICS", "=fab3,fab2,fab1,fab5");
     ck_assert_uint_eq(tx->conn.npaths, 5);
     for (int p = 0; p < 5; p++) {
         ck_assert_int_eq(nic(p), want[p]);
@@ -107,6 +125,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, those_that_are_up_come_first, 0, 6);
+    tcase_add_loop_test(t, across_rails_before_those_that_are_down, 0, 6);
     tcase_add_test(t, a_list_is_an_order);
     tcase_add_test(t, a_list_of_those_that_are_none);
 }

@@ -20,15 +20,37 @@ skip() {
     skipped=$((skipped + 1))
     echo "SKIP   $1: $2"
 }
-# bad LABEL WHY: with what the ranks said last, and what the lab said of one that had to be ended
+# bad LABEL WHY: with what the lab said of each rank that had to be ended, and then what the ranks said last. What shows a failure may cut what is long: the shortest
+# and the most telling first.
 bad() {
     failed=$((failed + 1))
     echo "FAILED $1: $2"
     for f in "$run".r? "$run".f "$run".reset "$run".prepare; do
-        [ -e "$f" ] || continue
-        { grep -v '^lab: ' "$f" | grep -E 'WARN|error|rror:|\.c:[0-9]+: |DOWN|# r2 (checked|stall|fault)|FAILED' | tail -8 | cut -c1-200
-            grep '^lab: ' "$f" | tail -60 | cut -c1-400; } | sed "s|^|    $(basename "$f") |"
+        [ ! -e "$f" ] || lab_words "$f" | tail -30 | cut -c1-400 | sed "s|^|    $(basename "$f") |"
     done
+    for f in "$run".r? "$run".f "$run".reset "$run".prepare; do
+        [ ! -e "$f" ] || grep -v '^lab: ' "$f" | grep -E 'WARN|error|rror:|\.c:[0-9]+: |DOWN|# r2 (checked|stall|fault)|FAILED' | tail -8 | cut -c1-200 |
+            sed "s|^|    $(basename "$f") |"
+    done
+}
+# lab_words LOG: what the lab said there; threads of a process that wait in one place are one line
+lab_words() {
+    awk '!/^lab: / { next }
+        !/^lab: process [0-9]+ thread .*: state / { print; next }
+        {
+            at = index($0, ": state ")
+            who = substr($0, 1, at - 1)
+            sub(/.* thread /, "", who)
+            key = $3 SUBSEP substr($0, at)
+            if (!(key in threads)) order[++n] = key
+            threads[key] = threads[key] (threads[key] == "" ? " " : ", ") who
+        }
+        END {
+            for (i = 1; i <= n; i++) {
+                split(order[i], part, SUBSEP)
+                print "lab: process " part[1] ":" threads[order[i]] part[2]
+            }
+        }' "$1"
 }
 
 lab_start() {
@@ -331,11 +353,22 @@ none_left() {
     hung=$(hung_rails)
     [ -n "$hung" ] && [ "$({ echo "$hung"; echo "$faults $prepare" | grep -o 'h[0-9]:n[0-9]' | sed 's/.*n//'; } | sort -u | wc -l)" = 4 ]
 }
+# VMs of the run that QEMU runs, but whose agent had no answer in 10 s when a rank was at its limit: there the kernel or the emulation stood, not a
+# program. With where their processor was. Only a rank that ended by itself says more about such a run.
+vm_stood() {
+    echo "$rcs" | tr ' ' '\n' | grep -qvxE '0|3|4|124' && return 1
+    for h in h0 h1 h2; do
+        ! grep -qs "^lab: $h: its agent says nothing, either" "$run".r? || ! grep -qs "^lab: $h: QEMU: running" "$run".r? ||
+            echo "$h ($(sed -n "s/^lab: $h: CPU: //p" "$run".r? | sort | uniq -c | awk '{printf "%s%s x%d", (NR > 1 ? ", " : ""), $2 " " $3 " " $4, $1}'))"
+    done | paste -s -d ' ' - | grep .
+}
 # right LABEL MIN MAX: every rank ended well, all was checked, nothing wrong, between MIN and MAX incarnations went down
 right() {
     d=$(downs)
     if echo "$rcs" | grep -q '[^0 ]' && none_left; then
         skip "$1" "the emulator's NIC of rail $(echo $hung) stood still, by the kernel's watchdog of transmit queues, and the scenario broke all others"
+    elif echo "$rcs" | grep -q 124 && stood=$(vm_stood); then
+        skip "$1" "a virtual machine stood still: $stood"
     elif echo "$rcs" | grep -q '[^0 ]'; then
         bad "$1" "exit codes $rcs"
     elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$run.r0"; then

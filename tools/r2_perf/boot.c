@@ -54,6 +54,7 @@ struct boot_shared_barrier {
 
 struct boot {
     struct boot_place place;
+    uint64_t timeout_ns;
     struct board *board;
     _Atomic bool failed; /* release after board is written; acquire */
     pthread_mutex_t lock,
@@ -245,6 +246,7 @@ static int boot_peer_start(struct boot *b, int rank, int fd)
     p->rank = rank;
     p->fd = fd;
     p->running = true;
+    boot_net_keep(fd, b->timeout_ns);
     if (pthread_create(&p->reader, NULL, boot_peer_main, p) != 0) {
         p->running = false;
         return -1;
@@ -310,6 +312,7 @@ int boot_open(struct boot **out, const struct boot_place *place, uint64_t timeou
 {
     struct boot *b = util_mem_alloc(1, sizeof(*b));
     b->place = *place;
+    b->timeout_ns = timeout_ns;
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->write_lock, NULL);
     pthread_condattr_t attr;

@@ -199,6 +199,18 @@ static int boot_net_try(const char *host, const char *port)
     return fd;
 }
 
+void boot_net_keep(int fd, uint64_t limit_ns)
+{
+    uint64_t limit_s = limit_ns / R2_NS_PER_S;
+    int on = 1, probes = 2, part_s = (int)(limit_s < 3 ? 1 : limit_s > 90000 ? 30000 : limit_s / 3);
+    unsigned limit_ms = (unsigned)part_s * 3000;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &part_s, sizeof(part_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &part_s, sizeof(part_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
+}
+
 int boot_net_connect(const struct boot_place *place, uint64_t deadline_ns, char *error,
                      size_t error_bytes)
 {

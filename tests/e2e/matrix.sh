@@ -5,13 +5,26 @@
 cd "$(dirname "$0")/../.." || exit 1
 B=${1:-build}
 passed=0 failed=0
+# told OUTPUT: of each case in it that failed, what its processes said from its beginning on, in the order of time, but for what says that all is well
+told() {
+    echo "$1" | sed -n 's|^FAILED .*: \([^ ]*\)/process\*\.log from \([0-9.]*\) on$|\1 \2|p' | while read -r dir from; do
+        for f in "$dir"/process*.log; do
+            f=${f##*/process}
+            awk -v from="$from" -v who="${f%.log}" '$1 + 0 >= from + 0 && !/# carried|R2-[A-Z0-9]*: |-> FENCED|settled/ { print $1, "process " who ":", substr($0, length($1) + 2, 180) }' \
+                "$dir/process$f"
+        done | sort -n | head -40
+    done
+}
 # piece NAME COMMAND...: counts what the command counts
 piece() {
     name=$1
     shift
     out=$("$@" 2>&1)
     rc=$?
-    [ $rc = 0 ] || echo "FAIL $name: $(echo "$out" | grep -iE 'fail|wrong|blamed' | grep -v '^ *broken ' | head -15)"
+    [ $rc = 0 ] || {
+        echo "FAIL $name: $(echo "$out" | grep -iE 'fail|wrong|blamed' | grep -v '^ *broken ' | head -15)"
+        told "$out"
+    }
     echo "$name: exit code $rc"
     echo "$out" | sed 's/^/    /'
     last=$(echo "$out" | tail -1)

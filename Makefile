@@ -118,8 +118,8 @@ NCCL_CHAIN     = $(subst $(space),$(comma),$(filter-out $(STANDIN_TESTS),$(NCCL_
 SEEDS         ?= 1000
 # Scripts run a job each, which waits more than it works.
 E2E_JOBS      ?= $(if $(filter 1,$(JOBS)),1,2)
-# Check's own limit of 4 s per test is no bound against hangs on a machine that others use too, and neither is what a test takes on an idle one: those that
-# hand work to threads were seen to take ten times as long beside a program whose threads do not sleep.
+# Check's own limit of 4 s per test is no bound against hangs on a machine that others use too. Nor are the tests' own: one that hands work to threads takes ten
+# times as long beside a program whose threads do not sleep.
 export CK_DEFAULT_TIMEOUT ?= 60
 export CK_TIMEOUT_MULTIPLIER ?= 5
 
@@ -151,7 +151,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
-	@sh tests/run.sh $(B) -j $(JOBS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+gossip+3 $(B)/bench/bench_inproc+hour $(STANDIN_TESTS) -- -j $(E2E_JOBS) $(NCCL_CHAIN) $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_deps.sh tests/check_run.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) -j $(JOBS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+gossip+3 $(B)/bench/bench_inproc+hour $(STANDIN_TESTS) -- -j $(E2E_JOBS) $(NCCL_CHAIN) $(B)/lab/lab_impair_test $(B)/lab/lab_switch_test tests/lab/scn_test.sh tests/check_layers.sh tests/check_members.sh tests/check_planner.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_deps.sh tests/check_run.sh tests/check_dist.sh tests/bench/check_calls.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # For the edit loop: no optimisation, in a folder of its own, the suites that take two seconds and more left out. ONLY=NAME: those
 # whose name contains it, slow or not.

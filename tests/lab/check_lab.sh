@@ -9,6 +9,7 @@ cd "$root" || exit 2
 B=$(cd "$B" && pwd) || exit 2
 W=$B/lab/check
 LIMIT=90
+PATIENCE=45s # r2_perf's, less than that
 . tests/lab/scn_lib.sh
 . tests/lab/scn_cases.sh
 

@@ -166,6 +166,24 @@ cases_channel() {
     channel "link down" "linkdown h1:n1"
     channel "silent cable" "cut h1:n2 both"
     channel "chain" "linkdown h1:n0" "cut h1:n2 both" "unplug h1:n3"
+    machine_gone
+}
+
+# r2_perf's own streams carry nothing any more, as when a machine has ended, while the NICs do: who waits for the other between two operations does not do so for
+# ever (3), who waits in one is out of patience (4).
+machine_gone() {
+    wanted "machine gone" || return
+    usual=$PATIENCE PATIENCE=9s
+    # shellcheck disable=SC2086
+    perf 2 3 "1500ms:oobcut h1" all_reduce $BASE --duration 80s
+    PATIENCE=$usual
+    if ! echo "$rcs" | grep -qx '[34] [34]'; then
+        bad "machine gone" "exit codes $rcs, expected 3 or 4 of each"
+    elif [ "$(grep -l '^# error: ' "$run".r? | wc -l)" = 0 ]; then
+        bad "machine gone" "nobody says why it ended"
+    else
+        ok "machine gone: exit codes $rcs,$(sed -n 's/^# error:/ /p' "$run".r? | sort -u | paste -s -d ';' -)"
+    fi
 }
 
 cases_three_hosts() {

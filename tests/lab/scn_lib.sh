@@ -33,9 +33,9 @@ bad() {
             sed "s|^|    $(basename "$f") |"
     done
 }
-# lab_words LOG: what the lab said there; threads of a process that wait in one place are one line
+# lab_words LOG: what the lab said there, but for NICs that come up; threads of a process that wait in one place are one line
 lab_words() {
-    awk '!/^lab: / { next }
+    awk '!/^lab: / || /^lab: kernel: .*(: set active|: added|: renamed from )/ { next }
         !/^lab: process [0-9]+ thread .*: state / { print; next }
         {
             at = index($0, ": state ")
@@ -191,7 +191,7 @@ perf() {
         set -- "$@" --fault-cmd "${faults%%:*}:lab-trigger -t 60 f$runs"
         case $faults in *'; end') set -- "$@" --fault-cmd "${faults%%:*}:lab-trigger -t 60 e$runs" ;; esac
     fi
-    ranks "$n" "$retries" "$B/r2_perf" "$@" --placement out -w 1 -T 45s --stats
+    ranks "$n" "$retries" "$B/r2_perf" "$@" --placement out -w 1 -T "$PATIENCE" --stats
     if [ -n "$watcher" ]; then
         wait "$watcher" || rcs="$rcs fault:$?"
     fi
@@ -354,7 +354,7 @@ none_left() {
     [ -n "$hung" ] && [ "$({ echo "$hung"; echo "$faults $prepare" | grep -o 'h[0-9]:n[0-9]' | sed 's/.*n//'; } | sort -u | wc -l)" = 4 ]
 }
 # VMs of the run that QEMU runs, but whose agent had no answer in 10 s when a rank was at its limit: there the kernel or the emulation stood, not a
-# program. With where their processor was. Only a rank that ended by itself says more about such a run.
+# program. With where their processor was. Status 1: there is none, or a rank ended with more than that it lost the other one (3) or waited in vain (4).
 vm_stood() {
     echo "$rcs" | tr ' ' '\n' | grep -qvxE '0|3|4|124' && return 1
     for h in h0 h1 h2; do

@@ -201,13 +201,12 @@ static int boot_net_try(const char *host, const char *port)
 
 void boot_net_keep(int fd, uint64_t limit_ns)
 {
-    uint64_t limit_s = limit_ns / R2_NS_PER_S;
-    int on = 1, probes = 2, part_s = (int)(limit_s < 3 ? 1 : limit_s > 90000 ? 30000 : limit_s / 3);
-    unsigned limit_ms = (unsigned)part_s * 3000;
+    uint64_t third_s = limit_ns / R2_NS_PER_S / 3 + 1;
+    int on = 1, every_s = third_s < 32767 ? (int)third_s : 32767; /* the kernel's most */
+    unsigned limit_ms = (unsigned)every_s * 3000; /* in place of a count of probes: tcp(7) */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &part_s, sizeof(part_s));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &part_s, sizeof(part_s));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every_s, sizeof(every_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
 }
 

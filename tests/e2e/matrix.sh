@@ -5,7 +5,8 @@
 cd "$(dirname "$0")/../.." || exit 1
 B=${1:-build}
 passed=0 failed=0
-# told OUTPUT: of each case in it that failed, what its processes said from its beginning on, in the order of time, but for what says that all is well
+# told OUTPUT: of each case in it that failed, what its processes said from its beginning on, in the order of time: not what says that all is well, no evidence of
+# verdicts, and of a path that went down only that
 told() {
     echo "$1" | sed -n 's|^FAILED .*: \([^ ]*\)/process\*\.log from \([0-9.]*\) on$|\1 \2|p' | while read -r dir from; do
         for f in "$dir"/process*.log; do

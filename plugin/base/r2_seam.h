@@ -20,6 +20,10 @@ struct r2_seam {
     void (*nics)(unsigned nics, unsigned usable, unsigned used, unsigned mbps);
 };
 
+/* Whether @file, of NCCL_TUNER_PLUGIN or NCCL_PROFILER_PLUGIN, is a name of the plugin's library,
+ * with or without a folder; NULL: no. Pure. */
+bool r2_seam_is_plugin(const char *file);
+
 /* NULL: libr2coll.so is not there. Any thread; does not block. */
 const struct r2_seam *r2_seam_find(void);
 

@@ -18,6 +18,7 @@
 #include "coll_host.h"
 #include "coll_hub.h"
 #include "coll_make.h"
+#include "coll_tuner.h"
 #include "oob/tcp/oob_tcp.h"
 
 #define SETTLE_NS (2 * R2_NS_PER_S)
@@ -365,18 +366,17 @@ static void start(void)
 
 /*
  * NCCL takes its tuner, which makes shadows use their tree, from the network's library where that
- * is named as the tuner's. Before the program begins: nobody else reads the environment yet.
+ * is named as the tuner's. Only where shadows may be made: a tuner of the user's, libnccl-tuner.so,
+ * is not found any more then. Before the program begins: nobody else reads the environment yet.
  */
 __attribute__((constructor)) static void tuner_name(void)
 {
-    const char *net = getenv("NCCL_NET_PLUGIN"), *place = getenv("NCCL_R2_PLACE");
+    struct r2_config_sources sources = {NULL};
+    struct r2_config config;
     char file[4096];
 
-    if (place != NULL && strcasecmp(place, "off") == 0) {
-        return;
-    }
-    if (net != NULL && net[0] != '\0' && strcasecmp(net, "none") != 0) {
-        snprintf(file, sizeof(file), strchr(net, '/') != NULL ? "%s" : "libnccl-net-%s.so", net);
+    r2_config_load(&config, &sources);
+    if (config.place == COLL_ON && coll_tuner_file(getenv("NCCL_NET_PLUGIN"), file, sizeof(file))) {
         setenv("NCCL_TUNER_PLUGIN", file, 0);
     }
 }

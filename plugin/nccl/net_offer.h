@@ -8,12 +8,6 @@
 
 typedef void (*net_offer_fn)(void);
 
-/* Whether @value, of NCCL_TUNER_PLUGIN or NCCL_PROFILER_PLUGIN, is a name of this library, with or
- * without a folder; NULL: no. Pure. */
-#include <stdbool.h>
-
-bool net_offer_is_named(const char *value);
-
 /* @table if @variable names this library, else NULL. Called by the loader, within dlsym(): takes no
  * lock, logs nothing. */
 net_offer_fn net_offer(const char *variable, const void *table);

@@ -127,9 +127,24 @@ advises() {
 nic down
 wait_for 'hosts are degraded'" && by_tree 0 && ran_on 1 4 && ! told 'asking communicator'
 }
+# A tuner of the user's is hidden only where shadows may be made.
+names_tuner() { # names_tuner PLACE NET: what a program finds in NCCL_TUNER_PLUGIN
+    env LD_PRELOAD="$B/libr2coll.so" NCCL_R2_PLACE="$1" NCCL_NET_PLUGIN="$2" printenv NCCL_TUNER_PLUGIN
+}
+tuner() {
+    for place in off advise on; do
+        for net in r2 spcx,r2 "$B/libnccl-net-r2.so" spcx none; do
+            echo "$place ${net##*/}: $(names_tuner $place "$net")"
+        done
+    done >"$T/out" 2>&1
+    [ "$(grep -c ': .' "$T/out")" = 3 ] && grep -qx 'on r2: libnccl-net-r2.so' "$T/out" && grep -qx 'on spcx,r2: libnccl-net-r2.so' "$T/out" &&
+        grep -qx "on libnccl-net-r2.so: $B/libnccl-net-r2.so" "$T/out" && [ "$(NCCL_TUNER_PLUGIN=x names_tuner on r2)" = x ]
+}
 off() {
     job 2 off "sleep 0" && [ ! -s "$T/err" ] && by_tree 0
 }
+tuner
+say "NCCL_TUNER_PLUGIN is set where shadows may be made" $?
 job 2 off "sleep 0"
 case $(sed -n 's/^# error: //p' "$T/out") in
 *"cannot open shared object"* | *"does not know the layouts"*)

@@ -152,6 +152,7 @@ struct sim_params {
     int own_rail;   /* ... but is none, by NCCL_R2_BACKUP_SCOPE=rail */
     int spines;     /* ways between two NICs; 0: one */
     int hash_qp;    /* ... which switches choose by queue pair numbers, too */
+    int lids;       /* NICs are InfiniBand's, with 2^(lids - 1) LIDs each; 0: Ethernet's */
     int ports; /* so many UDP source ports in a file of them (NCCL_R2_WAYS); 0: there is none */
     int ports_differ; /* ... and each process has another one, the third none */
     int no_failover;  /* the first failure ends the connections */

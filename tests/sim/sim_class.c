@@ -548,4 +548,9 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
         p->stall_ms += 30;
     }
     p->fab.nic.pauses = sim_pct(&r, 40);
+    if (p->spines && p->ports == 0 && !p->ar_mixed && sim_pct(&r, 60)) {
+        p->lids = 1 + (int)sim_pick(&r, 0, 3);
+        /* nobody refuses a queue pair to a LID that packets cannot reach */
+        p->cross_dev_pct = p->crossrail ? p->cross_dev_pct : 0;
+    }
 }

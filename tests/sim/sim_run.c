@@ -225,6 +225,10 @@ static int fabric_make(struct sim *s)
     desc.crossrail = s->p.crossrail;
     desc.spines = s->p.spines;
     desc.hash = s->p.hash_qp ? FAB_HASH_QP : FAB_HASH_PORTS;
+    for (int i = 0; s->p.lids && i < desc.hosts * desc.nics; i++) {
+        desc.nic[i / desc.nics][i % desc.nics].ib =
+            (struct fab_ib){.lid = (uint16_t)(8 * (1 + i)), .lmc = (uint8_t)(s->p.lids - 1)};
+    }
     sim_weights_rates(s, &desc);
     sim_resort_rates(s, &desc);
     opts.on_memory_write = sim_oracle_write;

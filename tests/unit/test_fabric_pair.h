@@ -47,7 +47,10 @@ struct pair_cfg {
     int spines; /* [1] */
     int leaf;   /* hosts below a leaf switch [each has its own] */
     enum fab_hash hash;
-    uint32_t label; /* of queue pairs that go to RTR from now on */
+    uint32_t label;      /* of queue pairs that go to RTR from now on */
+    uint16_t dlid;       /* ... and their LID, without a GRH */
+    uint8_t bits;        /* ... and which of their own port's */
+    struct fab_ib ib[2]; /* of the first NIC of each side's host */
     int no_connect;
 };
 
@@ -141,8 +144,10 @@ static inline int pair_to_rtr(struct pair *p, struct ibv_qp *qp, const union ibv
         .max_dest_rd_atomic = (uint8_t)rd,
         .min_rnr_timer = (uint8_t)or_default(p->c.min_rnr, 12),
         .ah_attr = {
-            .is_global = 1,
+            .is_global = p->c.dlid == 0,
             .port_num = 1,
+            .dlid = p->c.dlid,
+            .src_path_bits = p->c.bits,
             .grh = {.dgid = *gid, .sgid_index = 3, .hop_limit = 64, .flow_label = p->c.label}}};
 
     return p->v.modify_qp(qp, &a,
@@ -199,6 +204,8 @@ static inline void pair_open(struct pair *p, const struct pair_cfg *cfg)
     d.spines = p->c.spines;
     d.leaf = p->c.leaf;
     d.hash = p->c.hash;
+    d.nic[0][0].ib = p->c.ib[0];
+    d.nic[1][0].ib = p->c.ib[1];
     p->f = fab_inproc_create(&d, p->c.seed, &p->c.opts);
     ck_assert_ptr_nonnull(p->f);
     fab_inproc_verbs(p->f, 0, &p->v);

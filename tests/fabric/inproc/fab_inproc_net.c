@@ -265,6 +265,9 @@ static int resolve(struct fab_engine *e, struct fab_nic *nic, const struct ibv_a
     struct fab_inproc *f = of(e);
     int rc = fab_desc_route(&f->desc, nic->host, nic->nic, ah, dst);
 
+    if (rc == 0 && nic->cfg.ib.lid && !ah->is_global && dst->epoch != UINT32_MAX) {
+        dst->epoch = fab_inproc_nic(f, dst->host, dst->nic)->gid_epoch; /* a LID names no GID */
+    }
     if (rc || !f->opts.rtr_needs_path) {
         return rc;
     }

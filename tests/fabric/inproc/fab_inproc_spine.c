@@ -79,8 +79,11 @@ const struct fab_spine_count *fab_inproc_spine(struct fab_inproc *f, int rail, i
 
 int fab_inproc_way(struct fab_inproc *f, const struct fab_qp *qp)
 {
-    struct fab_hdr h = {
-        .src = qp->self, .dst = qp->peer, .dst_qpn = qp->dest_qpn, .sport = qp->sport};
+    struct fab_hdr h = {.src = qp->self,
+                        .dst = qp->peer,
+                        .dst_qpn = qp->dest_qpn,
+                        .sport = qp->sport,
+                        .dlid = qp->dlid};
 
     if (!f->rails || fab_hdr_loops(&h) || fab_hdr_leaf(&f->desc, &h) ||
         qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT) {

@@ -476,7 +476,8 @@ int fab_desc_route(const struct fab_desc *d, int host, int nic, const struct ibv
     for (int h = 0; h < d->hosts; h++) {
         for (int n = 0; n < d->nics; n++) {
             const struct fab_ib *ib = &d->nic[h][n].ib;
-            if (ib->lid != ah->dlid || ib->subnet != from->subnet || (n != nic && !d->crossrail)) {
+            if ((ah->dlid & -(1 << ib->lmc)) != ib->lid || ib->subnet != from->subnet ||
+                (n != nic && !d->crossrail)) {
                 continue;
             }
             if (!ah->is_global || (known && named.host == h && named.nic == n)) {

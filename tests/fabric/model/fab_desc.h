@@ -104,5 +104,10 @@ int fab_desc_route(const struct fab_desc *d, int host, int nic, const struct ibv
 /* Entry @index of the GID table of a port of InfiniBand, @gid being what fab_gid_make says: 0 has
  * no FLID, 1 has one where there is, the rest is empty. */
 void fab_gid_ib(const struct fab_ib *ib, int index, union ibv_gid *gid);
+/* The subnet that the GID of a port of InfiniBand names. */
+static inline uint16_t fab_gid_subnet(const union ibv_gid *gid)
+{
+    return (uint16_t)(gid->raw[6] << 8 | gid->raw[7]);
+}
 
 #endif

@@ -48,6 +48,7 @@ struct fab_ib {
     uint16_t subnet;
     uint16_t flid;     /* of the subnet; 0: no router has announced one */
     bool grh_required; /* the port wants a GRH in every packet */
+    uint8_t lmc;       /* it has the 2^lmc LIDs from lid on, which is a multiple of that; 0 to 7 */
 };
 
 /*

@@ -161,11 +161,16 @@ bool fab_nic_tx_next(struct fab_nic *nic, bool wire)
 
 /* ---- packets coming in ---- */
 
-/* A packet of a reliable connection does not carry the number of the queue pair that sent it. */
+/*
+ * A packet of a reliable connection does not carry the number of the queue pair that sent it. In an
+ * InfiniBand subnet both of its LIDs have to be those of the queue pair's own address vector (IBTA
+ * 9.6.1.5): one that takes another of a port's LIDs is dropped, and nobody hears of it.
+ */
 static bool from_peer(const struct fab_qp *qp, const struct fab_hdr *h)
 {
     return h->src.host == qp->peer.host && h->src.nic == qp->peer.nic &&
-           h->src.epoch == qp->peer.epoch && h->dst.epoch == qp->nic->gid_epoch;
+           h->src.epoch == qp->peer.epoch && h->dst.epoch == qp->nic->gid_epoch &&
+           (h->dlid == 0 || (h->dlid == qp->sport && h->sport == qp->dlid));
 }
 
 static bool is_paused(struct fab_nic *nic, struct fab_pkt *pkt)

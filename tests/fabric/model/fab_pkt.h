@@ -43,8 +43,8 @@ struct fab_hdr {
     uint32_t rkey;
     uint32_t imm;
     uint8_t op, flags, syn, rnr_code;
-    uint16_t sport; /* UDP source port (fab_udp_sport) */
-    uint16_t pad;
+    uint16_t sport; /* UDP source port (fab_udp_sport); in an InfiniBand subnet the source LID */
+    uint16_t dlid;  /* ... the destination's; 0: none */
 };
 
 /* A packet that its own port takes back: it never sees the link. */

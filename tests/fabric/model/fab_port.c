@@ -84,6 +84,7 @@ int fab_query_port(struct fab_ctx *ctx, uint8_t port, struct ibv_port_attr *a)
     a->max_vl_num = 1;
     a->link_layer = ctx->nic->cfg.ib.lid ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
     a->lid = ctx->nic->cfg.ib.lid;
+    a->lmc = ctx->nic->cfg.ib.lmc;
     a->flags = ctx->nic->cfg.ib.grh_required ? IBV_QPF_GRH_REQUIRED : 0;
     speed_width(ctx->nic->cfg.base_rate, &a->active_speed, &a->active_width);
     return 0;

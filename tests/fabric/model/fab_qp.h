@@ -84,7 +84,8 @@ struct fab_qp {
     struct ibv_qp_attr attr;    /* as modified */
     struct fab_addr self, peer; /* places at the time of INIT->RTR */
     uint32_t dest_qpn;
-    uint16_t sport; /* UDP source port of all its packets, set at INIT->RTR */
+    uint16_t sport; /* UDP source port or source LID of all its packets, set at INIT->RTR */
+    uint16_t dlid;  /* ... destination LID; 0: not InfiniBand, or a router's choice */
     bool ece_told;
     uint32_t ece; /* told, then in use */
 

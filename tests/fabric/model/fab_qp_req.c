@@ -199,6 +199,7 @@ static struct fab_pkt *new_pkt(struct fab_qp *qp, enum fab_op op, uint32_t psn, 
                                   .src_qpn = qp->qpn,
                                   .dst_qpn = qp->dest_qpn,
                                   .sport = qp->sport,
+                                  .dlid = qp->dlid,
                                   .op = op,
                                   .psn = psn,
                                   .len = len};

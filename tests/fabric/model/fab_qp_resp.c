@@ -363,6 +363,7 @@ static struct fab_pkt *new_answer(struct fab_qp *qp, enum fab_op op, uint32_t ps
                                   .src_qpn = qp->qpn,
                                   .dst_qpn = qp->dest_qpn,
                                   .sport = qp->sport,
+                                  .dlid = qp->dlid,
                                   .op = (uint8_t)op,
                                   .psn = psn,
                                   .len = len};

@@ -363,17 +363,22 @@ static void copy_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, in
     }
 }
 
-/* A label counts in a global address handle alone, and only where the driver looks at it. There is
- * no port on InfiniBand. */
-static uint16_t sport(const struct fab_qp *qp)
+/* A label counts in a global address handle alone, and only where the driver looks at it. */
+static void way_set(struct fab_qp *qp)
 {
     const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
+    const struct fab_ib *ib = &qp->nic->cfg.ib;
     bool labelled = ah->is_global && qp->nic->provider != FAB_PROVIDER_MLX4;
 
-    if (qp->nic->cfg.ib.lid) {
-        return 0;
+    qp->dlid = 0;
+    if (ib->lid == 0) {
+        qp->sport = fab_udp_sport(labelled ? ah->grh.flow_label : 0, qp->qpn, qp->attr.dest_qp_num);
+    } else if (ah->is_global && fab_gid_subnet(&ah->grh.dgid) != ib->subnet) {
+        qp->sport = 0; /* routers write LIDs of their own */
+    } else {
+        qp->sport = (uint16_t)(ib->lid + (ah->src_path_bits & ((1u << ib->lmc) - 1)));
+        qp->dlid = ah->dlid;
     }
-    return fab_udp_sport(labelled ? ah->grh.flow_label : 0, qp->qpn, qp->attr.dest_qp_num);
 }
 
 /* What entering @state starts, after the attributes are in place. */
@@ -382,7 +387,7 @@ static void enter(struct fab_qp *qp, enum ibv_qp_state from)
     if (from == IBV_QPS_INIT && qp->state == IBV_QPS_RTR) {
         qp->epsn = qp->attr.rq_psn;
         qp->dest_qpn = qp->attr.dest_qp_num;
-        qp->sport = sport(qp);
+        way_set(qp);
         qp->ece = qp->ece_told ? qp->ece & qp->nic->cfg.ece.options : 0;
         qp->self = (struct fab_addr){
             .host = qp->nic->host, .nic = qp->nic->nic, .epoch = qp->nic->gid_epoch};

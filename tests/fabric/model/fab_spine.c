@@ -35,6 +35,9 @@ uint64_t fab_spine_hash(const struct fab_hdr *h, enum fab_hash how)
     uint64_t low = a < b ? a : b, high = a < b ? b : a;
     uint64_t flow = (uint64_t)h->sport << 32 | (how == FAB_HASH_QP ? h->dst_qpn : 0);
 
+    if (h->dlid) {
+        return mix(h->dlid + 0x9e3779b97f4a7c15ull);
+    }
     return mix(mix(mix(low + 0x9e3779b97f4a7c15ull) + high) + flow);
 }
 

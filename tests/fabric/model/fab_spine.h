@@ -13,8 +13,9 @@
  * switches have it for RoCE: what another queue pair finds says nothing about this one, whatever
  * its port, and the two directions of a queue pair have nothing in common.
  *
- * InfiniBand has no ports, and its switches go by the destination: all queue pairs between two NICs
- * take one way.
+ * InfiniBand has no ports, and its switches go by the destination's LID alone: all packets to one
+ * LID take one way, whoever sends them, and the two directions of a queue pair have nothing in
+ * common. A port with several LIDs (struct fab_ib) has as many ways to it.
  *
  * A packet that its own port takes back meets no spine. With one spine (0 or 1) there is nothing to
  * choose and nothing to break: links are all there is.

@@ -228,29 +228,6 @@ START_TEST(label_ignored)
 }
 END_TEST
 
-/* InfiniBand knows no port: all queue pairs between two NICs take one way, whatever their label. */
-START_TEST(infiniband_has_one_way)
-{
-    struct pair_cfg c = {.spines = 64};
-    struct ibv_qp *qp[2];
-    uint64_t hit = 0;
-    struct pair p;
-
-    pair_open(&p, &c);
-    for (int i = 0; i < 2; i++) {
-        fab_inproc_nic(p.f, i, 0)->cfg.ib.lid = (uint16_t)(i + 1);
-    }
-    for (uint32_t label = 0; label < 8; label++) {
-        connect(&p, qp, label, label);
-        ck_assert_int_eq(way(&p, qp[0]), way(&p, qp[1]));
-        hit |= 1ull << way(&p, qp[0]);
-        disconnect(&p, qp);
-    }
-    ck_assert_int_eq(__builtin_popcountll(hit), 1);
-    pair_close(&p);
-}
-END_TEST
-
 /* A run of some packets: the digest, and that spines of a fabric of one cannot be broken. */
 static uint64_t run_digest(int spines, uint32_t label)
 {
@@ -372,7 +349,6 @@ int main(void)
     tcase_add_test(t, loss);
     tcase_add_loop_test(t, hash_of_queue_pairs, 0, 2);
     tcase_add_test(t, label_ignored);
-    tcase_add_test(t, infiniband_has_one_way);
     tcase_add_test(t, healthy_spines_change_nothing);
     tcase_add_test(t, loops_stay_inside);
     tcase_add_test(t, rails_and_restore);

@@ -38,7 +38,7 @@ PERF_SRC  := $(wildcard tools/r2_perf/*.c tools/schedule/*.c plugin/planner/*.c)
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/shared/args.c plugin/base/r2_json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
               plugin/oob/oob_ifsel.c plugin/base/r2_rundir.c plugin/base/r2_symbols.c plugin/base/r2_pages.c plugin/nccl/r2_init_texts.c topo/topo_source.c \
-              $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c lag.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/ib_transport/ib_rc.c $(addprefix plugin/ib_transport/ib_,way.c way_file.c way_load.c) plugin/probe/probe_qp.c
+              $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c lag.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/ib_transport/ib_rc.c $(addprefix plugin/ib_transport/ib_,way.c way_port.c way_file.c way_load.c) plugin/probe/probe_qp.c
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) $(ARGS_SRC) plugin/base/r2_json.c plugin/base/r2_host_registry.c plugin/base/r2_host_registry_rows.c plugin/base/r2_rundir.c plugin/base/r2_fsize.c \
              plugin/base/r2_symbols.c plugin/ib_transport/verbs/ib_verbs.c
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/shared/args.c tools/shared/stat_nic.c plugin/base/r2_json.c plugin/base/r2_hist.c plugin/telemetry/r2_band.c plugin/telemetry/r2_nic_history.c plugin/telemetry/r2_nic_file.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/base/r2_fsize.c plugin/telemetry/r2_event.c \

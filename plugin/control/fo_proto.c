@@ -95,7 +95,7 @@ static void get_addr(struct r2_reader *r, uint8_t *p)
     for (int i = 0; i < FO_ADDR_FIELDS; i++) {
         get_field(r, &fo_addr_fields[i], p + fo_addr_fields[i].at);
     }
-    if (a->qpn > FO_QPN_MAX || a->psn > FO_QPN_MAX || a->way > IB_WAYS_MAX || !fo_mtu_valid(a)) {
+    if (a->qpn > FO_QPN_MAX || a->psn > FO_QPN_MAX || a->way > IB_WAYS_MAX || !fo_port_valid(a)) {
         r->bad |= a->qpn != 0 || a->psn != 0;
     }
 }

@@ -8,20 +8,20 @@
  * so are known ones of another version; a known type with a wrong length or field is an error of
  * the whole message.
  *
- * An address (struct ib_path_addr, in REP, CONF, OPEN, OPEN_OK and PROBE) has 69 bytes: u32 queue
+ * An address (struct ib_path_addr, in REP, CONF, OPEN, OPEN_OK and PROBE) has 70 bytes: u32 queue
  * pair number, u32 PSN, u32 NIC generation, u64 ring address, u32 ring key, u8 link layer, u8 MTU,
- * u16 LID, 16 bytes GID, 16 bytes second GID (last resort over IPv6; else 0), u32 ECE vendor, u32
- * ECE options (both 0: none; the numbers are the provider's, which refuses what it does not know),
- * u8 way (ib_way.h; in REP and OPEN the one that both ends take, in PROBE the one that the sender
- * wants for its first queue pair).
+ * u16 LID, u8 LMC (0 to 7), 16 bytes GID, 16 bytes second GID (last resort over IPv6; else 0), u32
+ * ECE vendor, u32 ECE options (both 0: none; the numbers are the provider's, which refuses what it
+ * does not know), u8 way (ib_way.h; in REP and OPEN the one that both ends take, in PROBE the one
+ * that the sender wants for its first queue pair).
  *
  * The version is that of all records together, and of the handle (r2_connect.c): +1 with every
  * change of a record that a process without it cannot read, or would read wrongly. 2: REQ has the
  * traffic class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have
  * ECE; DOWN and SETTLED have the parts that the incarnation may still bring; the ring has words for
  * lone acknowledgements (ib_wire.h). 5: addresses have a way, PROBE its second queue pair. 6: PROBE
- * has the ways that its sender wants. 7: addresses have a second GID. Processes of different
- * versions do not connect.
+ * has the ways that its sender wants. 7: addresses have a second GID. 8: they have an LMC.
+ * Processes of different versions do not connect.
  */
 #ifndef FO_PROTO_H
 #define FO_PROTO_H
@@ -38,7 +38,7 @@
 #include "probe/probe_verdict.h"
 
 #ifndef FO_PROTO_VERSION /* a test builds a plugin of another one */
-#define FO_PROTO_VERSION 7
+#define FO_PROTO_VERSION 8
 #endif
 #define FO_MAX_NICS  IB_MAX_NICS
 #define FO_MAX_QPS   128 /* what NCCL takes */

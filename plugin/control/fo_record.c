@@ -44,14 +44,20 @@
 
 /* --- fields --- */
 
-const struct fo_field fo_addr_fields[FO_ADDR_FIELDS] = {
-    F(ib_path_addr, qpn),          F(ib_path_addr, psn),
-    F(ib_path_addr, nic_gen),      F(ib_path_addr, ring_addr),
-    F(ib_path_addr, ring_key),     F(ib_path_addr, port.link_layer),
-    F(ib_path_addr, port.mtu),     F(ib_path_addr, port.lid),
-    BYTES(ib_path_addr, port.gid), BYTES(ib_path_addr, port.second),
-    F(ib_path_addr, ece.vendor),   F(ib_path_addr, ece.options),
-    F(ib_path_addr, way)};
+const struct fo_field fo_addr_fields[FO_ADDR_FIELDS] = {F(ib_path_addr, qpn),
+                                                        F(ib_path_addr, psn),
+                                                        F(ib_path_addr, nic_gen),
+                                                        F(ib_path_addr, ring_addr),
+                                                        F(ib_path_addr, ring_key),
+                                                        F(ib_path_addr, port.link_layer),
+                                                        F(ib_path_addr, port.mtu),
+                                                        F(ib_path_addr, port.lid),
+                                                        F(ib_path_addr, port.lmc),
+                                                        BYTES(ib_path_addr, port.gid),
+                                                        BYTES(ib_path_addr, port.second),
+                                                        F(ib_path_addr, ece.vendor),
+                                                        F(ib_path_addr, ece.options),
+                                                        F(ib_path_addr, way)};
 
 static const struct fo_field req_fields[] = {F(fo_req, src),
                                              F(fo_req, listen),
@@ -267,9 +273,9 @@ static int settled_valid(const union fo_body *b)
     return b->settled.path < IB_MAX_PATHS && b->settled.live.base <= UINT64_MAX - R2_LEDGER_WINDOW;
 }
 
-int fo_mtu_valid(const struct ib_path_addr *a)
+int fo_port_valid(const struct ib_path_addr *a)
 {
-    return a->port.mtu >= IBV_MTU_256 && a->port.mtu <= IBV_MTU_4096;
+    return a->port.mtu >= IBV_MTU_256 && a->port.mtu <= IBV_MTU_4096 && a->port.lmc <= IB_LMC_MAX;
 }
 
 static int probe_valid(const union fo_body *b)
@@ -279,7 +285,7 @@ static int probe_valid(const union fo_body *b)
     return m->nic < FO_MAX_NICS && m->peer_nic < FO_MAX_NICS && m->inc != 0 &&
            m->port != PROBE_GOSSIP_PROCESS && m->inband_qpn <= FO_QPN_MAX &&
            m->inband_psn <= FO_QPN_MAX && m->alt_qpn <= FO_QPN_MAX && m->alt_psn <= FO_QPN_MAX &&
-           m->addr.way <= IB_WAYS_MAX && m->alt_way <= IB_WAYS_MAX && fo_mtu_valid(&m->addr);
+           m->addr.way <= IB_WAYS_MAX && m->alt_way <= IB_WAYS_MAX && fo_port_valid(&m->addr);
 }
 
 static int open_up_valid(const union fo_body *b)
@@ -289,7 +295,7 @@ static int open_up_valid(const union fo_body *b)
 
 static int open_valid(const union fo_body *b)
 {
-    return open_up_valid(b) && fo_mtu_valid(&b->open.addr);
+    return open_up_valid(b) && fo_port_valid(&b->open.addr);
 }
 
 static int delivery_query_valid(const union fo_body *b)

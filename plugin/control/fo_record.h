@@ -8,7 +8,7 @@
 #include "fo_proto.h"
 
 #define FO_QPN_MAX     0xffffffu /* of PSN, too */
-#define FO_ADDR_FIELDS 13
+#define FO_ADDR_FIELDS 14
 
 enum fo_kind {
     FO_UINT,  /* @size bytes in memory and on the wire */
@@ -43,6 +43,6 @@ struct fo_record {
 const struct fo_record *fo_record_of(unsigned type);
 /* Of struct ib_path_addr. */
 extern const struct fo_field fo_addr_fields[FO_ADDR_FIELDS];
-int fo_mtu_valid(const struct ib_path_addr *a);
+int fo_port_valid(const struct ib_path_addr *a);
 
 #endif

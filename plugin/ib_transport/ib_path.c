@@ -241,12 +241,16 @@ static void way_settle(const struct ib_conn *l, struct ib_path *p, const struct 
 {
     const struct ib_ways *ways = l->nics->ways;
 
-    p->udp_port = 0;
+    p->udp_port = p->dlid = 0;
     if (l->nics->nic[p->nic].last) {
         p->way = 0; /* TCP has its own ports */
-    } else if (local->link_layer == IBV_LINK_LAYER_ETHERNET) {
-        p->way = (uint8_t)ib_way_fold(ways, p->way, local->gid, peer->gid);
-        p->udp_port = ib_way_udp_port(ib_way_label(ways, p->way, local->gid, peer->gid));
+        return;
+    }
+    p->way = (uint8_t)ib_port_way_fold(ways, p->way, local, peer);
+    if (local->link_layer == IBV_LINK_LAYER_ETHERNET) {
+        p->udp_port = ib_way_udp_port(ib_port_way_label(ways, p->way, local, peer));
+    } else {
+        p->dlid = ib_port_way_lid(p->way, peer, local);
     }
 }
 

@@ -18,7 +18,7 @@
 #include "ib_transport/verbs/ib_device.h"
 #include "ib_transport/verbs/ib_mr.h"
 #include "ib_transport/verbs/ib_worker.h"
-#include "ib_way.h"
+#include "ib_way_port.h"
 #include "ib_wire.h"
 
 /* What can be wrong with a path, by source. */
@@ -79,6 +79,7 @@ struct ib_path {
     uint8_t way;       /* through the fabric, as R has chosen (ib_way.h); its connecting makes of it
                           the number that it has between these two ports */
     uint16_t udp_port; /* RoCE v2: the source port that follows; 0: by queue pair numbers */
+    uint16_t dlid;     /* InfiniBand subnet: the LID that it sends to; 0: none is known */
     struct ibv_qp *qp;
     struct ibv_cq *cq;
     uint32_t psn;

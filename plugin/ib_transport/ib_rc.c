@@ -6,7 +6,7 @@
 #include "base/r2_config.h"
 #include "ib_transport/verbs/ib_gid.h"
 #include "ib_transport/verbs/ib_lag.h"
-#include "ib_way.h"
+#include "ib_way_port.h"
 
 #define PSN_MASK 0xffffff
 
@@ -62,9 +62,7 @@ static int to_rtr(struct ib_nics *nics, int nic, struct ibv_qp *qp, const struct
     attr.ah_attr.port_num = nics->nic[nic].port;
     /* the mask says that there is no alternate path: a device of last resort alone reads it */
     memcpy(attr.alt_ah_attr.grh.dgid.raw, peer->port->second, sizeof(peer->port->second));
-    if (local.link_layer == IBV_LINK_LAYER_ETHERNET) {
-        attr.ah_attr.grh.flow_label = ib_way_label(nics->ways, rc->way, local.gid, peer->port->gid);
-    }
+    ib_port_way_take(nics->ways, rc->way, &local, peer->port, &attr.ah_attr);
     return ib_verbs_err(nics->v->modify_qp(qp, &attr,
                                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
                                                IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

@@ -24,7 +24,7 @@ struct ib_rc {
     uint8_t timeout, retry_cnt;
     uint8_t traffic_class; /* of the communicator: traffic class on RoCE, service level on
                               InfiniBand; where the environment names one, that counts */
-    uint8_t way;           /* through the fabric, on RoCE (ib_way.h); 0: the driver's choice */
+    uint8_t way;           /* through the fabric (ib_way_port.h); 0: the driver's choice */
 };
 
 /* The queue pair at the other end. */

@@ -35,7 +35,7 @@ static const struct ib_way_rule *rule_find(const struct ib_ways *w, const uint8_
     return NULL;
 }
 
-static unsigned unnamed(const struct ib_ways *w)
+unsigned ib_ways_unnamed(const struct ib_ways *w)
 {
     return w ? w->n : IB_WAYS_DEFAULT;
 }
@@ -44,12 +44,12 @@ unsigned ib_ways_count(const struct ib_ways *w, const uint8_t gid[16], const uin
 {
     const struct ib_way_rule *rule = rule_find(w, gid, peer_gid);
 
-    return rule ? rule->ports : unnamed(w);
+    return rule ? rule->ports : ib_ways_unnamed(w);
 }
 
 unsigned ib_ways_most(const struct ib_ways *w, const uint8_t gid[16])
 {
-    unsigned most = unnamed(w);
+    unsigned most = ib_ways_unnamed(w);
 
     for (unsigned i = 0; w && i < w->rules; i++) {
         const struct ib_way_rule *r = &w->rule[i];

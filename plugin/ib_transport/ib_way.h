@@ -2,7 +2,7 @@
  * Ways through a fabric of many: what switches hash of a packet is its five-tuple, of which a RoCE
  * v2 sender chooses the UDP source port. Drivers make it of the flow label of the address vector
  * (Linux: rdma_flow_label_to_udp_sport), so that a queue pair with another label takes another way
- * where there is one. Pure.
+ * where there is one. Pure. InfiniBand: ib_way_port.h.
  */
 #ifndef IB_WAY_H
 #define IB_WAY_H
@@ -39,6 +39,8 @@ struct ib_ways {
     struct ib_way_rule *rule; /* the first that names both ports counts */
 };
 
+/* How many ways there are at most between ports that no rule names. */
+unsigned ib_ways_unnamed(const struct ib_ways *w);
 /* How many ways there are between the ports with these two GIDs. */
 unsigned ib_ways_count(const struct ib_ways *w, const uint8_t gid[16], const uint8_t peer_gid[16]);
 /* The most that there may be between the port with @gid and any other one. */

@@ -197,8 +197,10 @@ static int stands(struct r2_comm *c, int p)
     const struct ib_path *path = &c->conn.path[p];
     char way[48] = ""; /* what a switch's counters are searched for */
 
-    if (path->way) {
+    if (path->udp_port) {
         snprintf(way, sizeof(way), ", way %u (UDP source port %u)", path->way, path->udp_port);
+    } else if (path->way && path->dlid) {
+        snprintf(way, sizeof(way), ", way %u (LID %u)", path->way, path->dlid);
     }
     ret_move(c, p, R2_RET_NONE);
     r2_failback_done(c, p);

@@ -165,7 +165,7 @@ void r2_report_way(struct r2_pair *pair, unsigned way, uint64_t ns, enum r2_repo
         return;
     }
     ib_nic_addr_get(&inst->nics, pair->nic, &here);
-    r2_way_flow(flow, inst->nics.ways, way, here.gid, pair->far.addr.port.gid);
+    r2_way_flow(flow, inst->nics.ways, way, &here, &pair->far.addr.port);
     probe_line_short(brief, &l);
     snprintf(r->nic[pair->nic].blamed, sizeof(r->nic[pair->nic].blamed), "%s", brief);
     r->nic[pair->nic].blamed_at = r2_report_real(r, r2_elapsed(r2_now(inst), ns));

@@ -290,7 +290,7 @@ static int child_without_verbs(const char *expected)
             return 2;
         }
         if (strncmp(first_line, "NET/R2 : nccl-net-r2 ", 21) != 0 ||
-            strstr(first_line, "wire=7 abi=v8") == NULL) {
+            strstr(first_line, "wire=8 abi=v8") == NULL) {
             return 3;
         }
         if (strstr(last_warn, expected) == NULL || strstr(last_warn, "not used") == NULL) {

@@ -20,6 +20,22 @@ static inline void fabric(int nics, enum fab_hash hash, const char *const *optio
     rig = rig_create_desc(&desc, options);
 }
 
+/* The same of InfiniBand: each port has 2^@lmc LIDs, which a switch tells ways by. */
+static inline void fabric_lids(int nics, int lmc, int peer_lmc, const char *const *options)
+{
+    struct fab_desc desc;
+    char err[128];
+
+    ck_assert_msg(fab_desc_init(&desc, 2, nics, 0, RIG_US, err, sizeof(err)) == 0, "%s", err);
+    desc.spines = SPINES;
+    for (int n = 0; n < nics; n++) {
+        desc.nic[0][n].ib = (struct fab_ib){.lid = (uint16_t)(0x80 + n * 16), .lmc = (uint8_t)lmc};
+        desc.nic[1][n].ib =
+            (struct fab_ib){.lid = (uint16_t)(0x180 + n * 16), .lmc = (uint8_t)peer_lmc};
+    }
+    rig = rig_create_desc(&desc, options);
+}
+
 /* One connection, whose first path takes way @first + 1. */
 static inline void join(unsigned first)
 {

@@ -180,6 +180,7 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     addr.link_layer = attr.link_layer;
     addr.mtu = (uint8_t)attr.active_mtu;
     addr.lid = attr.lid;
+    addr.lmc = attr.lmc;
     addr.grh = (attr.flags & IBV_QPF_GRH_REQUIRED) != 0;
     addr.pkey_index = (uint16_t)nics->cfg->ib_pkey;
     pthread_mutex_lock(nics->lock);

@@ -37,8 +37,10 @@ struct ib_addr {
     uint8_t link_layer; /* IBV_LINK_LAYER_* */
     uint8_t mtu;        /* enum ibv_mtu, active */
     uint8_t gid_index;
-    uint8_t grh; /* InfiniBand: the port wants a global route header in every packet; of our own
-                    ports alone */
+    uint8_t grh;  /* InfiniBand: the port wants a global route header in every packet; of our own
+                     ports alone */
+    uint8_t lmc;  /* InfiniBand: it has the 2^lmc LIDs from lid on */
+    uint8_t zero; /* no padding: addresses are compared whole */
     uint16_t lid;
     uint16_t pkey_index;
     uint8_t gid[16];

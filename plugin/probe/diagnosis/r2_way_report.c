@@ -8,7 +8,7 @@
 #include "base/r2_log.h"
 #include "core/r2_inst.h"
 #include "core/r2_notify.h"
-#include "ib_transport/ib_way.h"
+#include "ib_transport/ib_way_port.h"
 #include "probe/health/r2_pair.h"
 #include "probe/probe_line.h"
 #include "r2_verdict.h"
@@ -30,13 +30,19 @@ static void print_addr(char *out, size_t room, const uint8_t gid[16], unsigned p
 }
 
 void r2_way_flow(char out[R2_WAY_FLOW], const struct ib_ways *ways, unsigned way,
-                 const uint8_t gid[16], const uint8_t peer_gid[16])
+                 const struct ib_addr *from, const struct ib_addr *to)
 {
-    char from[R2_WAY_FLOW / 2], to[R2_WAY_FLOW / 2 - 1];
+    uint16_t port = ib_way_udp_port(ib_port_way_label(ways, way, from, to));
+    char here[R2_WAY_FLOW / 2], there[R2_WAY_FLOW / 2 - 1];
 
-    print_addr(from, sizeof(from), gid, ib_way_udp_port(ib_way_label(ways, way, gid, peer_gid)));
-    print_addr(to, sizeof(to), peer_gid, ROCE_PORT);
-    snprintf(out, R2_WAY_FLOW, "%s>%s", from, to);
+    if (from->link_layer == IBV_LINK_LAYER_INFINIBAND) {
+        snprintf(out, R2_WAY_FLOW, "lid:%u>lid:%u", ib_port_way_lid(way, from, to),
+                 ib_port_way_lid(way, to, from));
+        return;
+    }
+    print_addr(here, sizeof(here), from->gid, port);
+    print_addr(there, sizeof(there), to->gid, ROCE_PORT);
+    snprintf(out, R2_WAY_FLOW, "%s>%s", here, there);
 }
 
 /* Other NIC pairs of this NIC lose the same spine within moments: one line is enough to go by. */
@@ -88,8 +94,8 @@ static void on_way(struct r2_pair *pair, unsigned way, unsigned good, uint64_t n
     struct ib_addr here;
 
     ib_nic_addr_get(&inst->nics, pair->nic, &here);
-    r2_way_flow(flow, inst->nics.ways, way, here.gid, pair->far.addr.port.gid);
-    r2_way_flow(back, inst->nics.ways, way, pair->far.addr.port.gid, here.gid);
+    r2_way_flow(flow, inst->nics.ways, way, &here, &pair->far.addr.port);
+    r2_way_flow(back, inst->nics.ways, way, &pair->far.addr.port, &here);
     snprintf(how, sizeof(how), "way-%u:silent,way-%u:ok", way, good);
     snprintf(evidence[0], sizeof(evidence[0]), "flow %s does not arrive, or", flow);
     snprintf(evidence[1], sizeof(evidence[1]), "flow %s back does not", back);

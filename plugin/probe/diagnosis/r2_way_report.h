@@ -10,6 +10,7 @@
 
 #define R2_WAY_FLOW 96 /* "[IPv6]:PORT>[IPv6]:4791" and its NUL */
 
+struct ib_addr;
 struct ib_ways;
 struct r2_subscriber;
 
@@ -17,10 +18,11 @@ struct r2_subscriber;
 extern const struct r2_subscriber r2_way_subscriber;
 
 /*
- * What a packet of way @way of @ways from the port with @gid to the one with @peer_gid carries, as
- * "10.0.0.1:49155>10.0.0.2:4791": addresses and UDP ports of RoCE v2. Pure.
+ * What a packet of way @way of @ways from port @from to port @to carries, as
+ * "10.0.0.1:49155>10.0.0.2:4791": addresses and UDP ports of RoCE v2; or "lid:17>lid:42", as the
+ * switches of an InfiniBand subnet see it. Pure.
  */
 void r2_way_flow(char out[R2_WAY_FLOW], const struct ib_ways *ways, unsigned way,
-                 const uint8_t gid[16], const uint8_t peer_gid[16]);
+                 const struct ib_addr *from, const struct ib_addr *to);
 
 #endif

@@ -152,7 +152,7 @@ static void refresh_run(struct ib_job *job)
     struct r2_port_refresh *l = (struct r2_port_refresh *)job;
     struct ib_addr before, after;
 
-    _Static_assert(sizeof(before) == 40, "compared whole: no padding");
+    _Static_assert(sizeof(before) == 42, "compared whole: no padding");
     ib_nic_addr_get(&l->inst->nics, l->nic, &before);
     l->rc = ib_nic_refresh(&l->inst->nics, l->nic);
     ib_nic_addr_get(&l->inst->nics, l->nic, &after);

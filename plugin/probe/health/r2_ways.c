@@ -4,6 +4,7 @@
 
 #include "base/r2_log.h"
 #include "core/r2_notify.h"
+#include "ib_transport/ib_way_port.h"
 #include "r2_pair.h"
 #include "r2_pair_int.h"
 #include "r2_watch.h"
@@ -26,7 +27,7 @@ static unsigned ways_count(struct r2_inst *inst, int nic, const struct r2_pair *
         return pair->ways.n;
     }
     ib_nic_addr_get(&inst->nics, nic, &addr);
-    return addr.link_layer == IBV_LINK_LAYER_ETHERNET ? ib_ways_most(inst->nics.ways, addr.gid) : 1;
+    return ib_port_ways_most(inst->nics.ways, &addr);
 }
 
 static unsigned pair_count(const struct r2_pair *pair)
@@ -101,7 +102,7 @@ uint32_t r2_ways_label(const struct r2_pair *pair, unsigned way)
     struct ib_addr here;
 
     ib_nic_addr_get(&pair->inst->nics, pair->nic, &here);
-    return ib_way_label(pair->inst->nics.ways, way, here.gid, pair->far.addr.port.gid);
+    return ib_port_way_label(pair->inst->nics.ways, way, &here, &pair->far.addr.port);
 }
 
 unsigned r2_ways_find(const struct r2_pair *pair, uint32_t label)
@@ -172,19 +173,19 @@ static bool is_first(const struct r2_pair *pair)
  */
 static void wish_fold(struct r2_pair *pair)
 {
-    const uint8_t *gid = pair->far.addr.port.gid;
+    const struct ib_addr *there = &pair->far.addr.port;
     const struct ib_ways *ways = pair->inst->nics.ways;
     struct probe_way_wish *ours = &pair->ways.wish;
     struct ib_addr here;
 
     ib_nic_addr_get(&pair->inst->nics, pair->nic, &here);
-    if (here.link_layer != IBV_LINK_LAYER_ETHERNET || pair->inst->nics.nic[pair->nic].last) {
+    if (pair->inst->nics.nic[pair->nic].last) {
         pair->ways.n = 1;
         return;
     }
-    pair->ways.n = (uint8_t)ib_ways_count(ways, here.gid, gid);
+    pair->ways.n = (uint8_t)ib_port_ways(ways, &here, there);
     for (int i = 0; i < PROBE_QP_LANES; i++) {
-        ours->way[i] = (uint8_t)ib_way_fold(ways, ours->way[i], here.gid, gid);
+        ours->way[i] = (uint8_t)ib_port_way_fold(ways, ours->way[i], &here, there);
     }
     if (pair->ways.n == 1) {
         pair->far.alt.qpn = 0; /* a second queue pair would go by the way of the first */

@@ -278,6 +278,7 @@ START_TEST(records_round_trip)
     in.open.addr.port = (struct ib_addr){.link_layer = IBV_LINK_LAYER_INFINIBAND,
                                          .mtu = IBV_MTU_2048,
                                          .gid_index = 7,
+                                         .lmc = 7,
                                          .lid = 0xbeef};
     memset(in.open.addr.port.gid, 0x5a, sizeof(in.open.addr.port.gid));
     memset(in.open.addr.port.second, 0xa5, sizeof(in.open.addr.port.second));
@@ -286,6 +287,7 @@ START_TEST(records_round_trip)
         ck_assert(out.open.dst == 1 && out.open.src == 2 && out.open.inc == 3 &&
                   out.open.path == 4);
         ck_assert_uint_eq(out.open.addr.port.lid, 0xbeef);
+        ck_assert_uint_eq(out.open.addr.port.lmc, 7);
         ck_assert_uint_eq(out.open.addr.port.mtu, IBV_MTU_2048);
         ck_assert_uint_eq(out.open.addr.port.link_layer, IBV_LINK_LAYER_INFINIBAND);
         ck_assert_int_eq(

@@ -289,8 +289,9 @@ START_TEST(records_with_lies_are_refused)
         {FO_MSG_PROBE, 4 + 11 + 7, 1},  /* psn */
         {FO_MSG_PROBE, 4 + 11 + 25, 0}, /* mtu */
         {FO_MSG_PROBE, 4 + 11 + 25, 6},
-        {FO_MSG_PROBE, 4 + 11 + 68, IB_WAYS_MAX + 1},
-        {FO_MSG_PROBE, 4 + 11 + 69 + 8, PROBE_GOSSIP_PROCESS},
+        {FO_MSG_PROBE, 4 + 11 + 28, IB_LMC_MAX + 1},
+        {FO_MSG_PROBE, 4 + 11 + 69, IB_WAYS_MAX + 1},
+        {FO_MSG_PROBE, 4 + 11 + 70 + 8, PROBE_GOSSIP_PROCESS},
         {FO_MSG_DELIVERY_QUERY, 4 + 12, IB_MAX_PATHS},
         {FO_MSG_DELIVERY_QUERY, 4 + 12, 255},
     };

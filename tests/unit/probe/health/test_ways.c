@@ -180,11 +180,11 @@ START_TEST(the_flow_is_named)
             continue;
         }
         ck_assert_uint_eq(said[s].way, 3);
-        r2_way_flow(flow, NULL, 3, addr[s].gid, addr[!s].gid);
+        r2_way_flow(flow, NULL, 3, &addr[s], &addr[!s]);
         snprintf(want, sizeof(want), "flow %s does not arrive, or", flow);
         ck_assert_str_eq(said[s].line[0], want);
         ck_assert_ptr_nonnull(strstr(flow, ">"));
-        r2_way_flow(flow, NULL, 3, addr[!s].gid, addr[s].gid);
+        r2_way_flow(flow, NULL, 3, &addr[!s], &addr[s]);
         snprintf(want, sizeof(want), "flow %s back does not", flow);
         ck_assert_str_eq(said[s].line[1], want);
     }
@@ -194,24 +194,35 @@ END_TEST
 
 START_TEST(a_flow_in_words)
 {
-    static const uint8_t v4[2][16] = {{[10] = 0xff, [11] = 0xff, 10, 0, 0, 1},
-                                      {[10] = 0xff, [11] = 0xff, 192, 168, 200, 254}};
-    static const uint8_t v6[2][16] = {{0xfd, 0x00, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0,
-                                       0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc},
-                                      {0xfe, 0x80, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0,
-                                       0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc}};
+    static const struct ib_addr v4[2] = {
+        {.link_layer = IBV_LINK_LAYER_ETHERNET, .gid = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 1}},
+        {.link_layer = IBV_LINK_LAYER_ETHERNET,
+         .gid = {[10] = 0xff, [11] = 0xff, 192, 168, 200, 254}}};
+    static const struct ib_addr v6[2] = {{.link_layer = IBV_LINK_LAYER_ETHERNET,
+                                          .gid = {0xfd, 0x00, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc,
+                                                  0xde, 0xf0, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc}},
+                                         {.link_layer = IBV_LINK_LAYER_ETHERNET,
+                                          .gid = {0xfe, 0x80, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc,
+                                                  0xde, 0xf0, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc}}};
+    static const struct ib_addr ib[2] = {
+        {.link_layer = IBV_LINK_LAYER_INFINIBAND, .lid = 0xbff0, .lmc = 2},
+        {.link_layer = IBV_LINK_LAYER_INFINIBAND, .lid = 16, .lmc = 1}};
     char flow[R2_WAY_FLOW], want[R2_WAY_FLOW];
 
-    r2_way_flow(flow, NULL, 1, v4[0], v4[1]);
+    r2_way_flow(flow, NULL, 1, &v4[0], &v4[1]);
     snprintf(want, sizeof(want), "10.0.0.1:%u>192.168.200.254:4791",
-             ib_way_udp_port(ib_way_label(NULL, 1, v4[1], v4[0])));
+             ib_way_udp_port(ib_way_label(NULL, 1, v4[1].gid, v4[0].gid)));
     ck_assert_str_eq(flow, want);
-    r2_way_flow(flow, NULL, 8, v6[0], v6[1]);
+    r2_way_flow(flow, NULL, 8, &v6[0], &v6[1]);
     snprintf(want, sizeof(want),
              "[fd00:1234:5678:9abc:def0:1234:5678:9abc]:%u>"
              "[fe80:1234:5678:9abc:def0:1234:5678:9abc]:4791",
-             ib_way_udp_port(ib_way_label(NULL, 8, v6[0], v6[1])));
+             ib_way_udp_port(ib_way_label(NULL, 8, v6[0].gid, v6[1].gid)));
     ck_assert_str_eq(flow, want); /* whole */
+    r2_way_flow(flow, NULL, 4, &ib[0], &ib[1]);
+    ck_assert_str_eq(flow, "lid:49139>lid:17");
+    r2_way_flow(flow, NULL, 0, &ib[1], &ib[0]);
+    ck_assert_str_eq(flow, "lid:16>lid:49136");
 }
 END_TEST
 

@@ -127,14 +127,15 @@ int ib_inband_create(struct ib_inband_qp *q, const struct ib_inband_pool *pool,
     return ib_rc_init(nics, nic, q->qp, 0);
 }
 
-int ib_inband_connect(struct ib_inband_qp *q, struct ib_nics *nics, int nic,
+int ib_inband_connect(struct ib_inband_qp *q, struct ib_nics *nics, int nic, unsigned way,
                       const struct ib_addr *port, uint32_t qpn, uint32_t psn)
 {
     struct ib_rc attr = {.psn = q->psn,
                          .rnr_timer = RNR_TIMER,
                          .rnr_retry = IB_RC_RNR_RETRY,
                          .timeout = TIMEOUT,
-                         .retry_cnt = RETRY};
+                         .retry_cnt = RETRY,
+                         .way = (uint8_t)way};
     struct ib_rc_peer remote = {.port = port, .qpn = qpn, .psn = psn};
     int rc = ib_rc_connect(nics, nic, q->qp, &attr, &remote);
 

@@ -58,8 +58,9 @@ void ib_inband_close(struct ib_inband_pool *pool, const struct ib_nics *nics);
 /* A queue pair in INIT on an open pool. Positive errno, 0. */
 int ib_inband_create(struct ib_inband_qp *q, const struct ib_inband_pool *pool,
                      struct ib_nics *nics, int nic, uint32_t psn);
-/* INIT -> RTR -> RTS, to queue pair @qpn, which starts with @psn, at @port. Positive errno, 0. */
-int ib_inband_connect(struct ib_inband_qp *q, struct ib_nics *nics, int nic,
+/* INIT -> RTR -> RTS, by way @way (ib_way_port.h), to queue pair @qpn, which starts with @psn, at
+ * @port. Positive errno, 0. */
+int ib_inband_connect(struct ib_inband_qp *q, struct ib_nics *nics, int nic, unsigned way,
                       const struct ib_addr *port, uint32_t qpn, uint32_t psn);
 /* Nothing of it is sent any more. */
 void ib_inband_quiet(struct ib_inband_qp *q, const struct ib_nics *nics);

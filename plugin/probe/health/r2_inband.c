@@ -6,6 +6,7 @@
 #include "base/r2_log.h"
 #include "r2_pair.h"
 #include "r2_pair_int.h"
+#include "r2_ways.h"
 
 #define PAIRS_MAX 64 /* of one peer that are chosen from */
 #define TAKEN_MAX                                                                                  \
@@ -55,11 +56,12 @@ void r2_inband_create(struct r2_pair *pair)
     }
 }
 
+/* By a way of the probe's, which looks after it. */
 void r2_inband_connect(struct r2_pair *pair)
 {
     if (pair->inband.qp && pair->carried.peer_qpn) {
-        ib_inband_connect(&pair->inband, &pair->inst->nics, pair->nic, &pair->far.addr.port,
-                          pair->carried.peer_qpn, pair->carried.peer_psn);
+        ib_inband_connect(&pair->inband, &pair->inst->nics, pair->nic, pair->qp.lane[0].way,
+                          &pair->far.addr.port, pair->carried.peer_qpn, pair->carried.peer_psn);
     }
 }
 
@@ -146,6 +148,9 @@ static void on_sent(void *arg, int nic, uint32_t qpn, int failed)
 
     if (pair && !pair->job.busy) {
         pair->inband.out = (uint8_t)(pair->inband.out - (pair->inband.out > 0));
+        if (failed && pair->inband.up) {
+            r2_ways_on_lost(pair, pair->qp.lane[0].way); /* RC has given up; or the peer ended */
+        }
         pair->inband.up &= (uint8_t)!failed;
         if (!failed && pair->peer) {
             pair->carried.mend_at = pair->carried.mend_wait = 0;

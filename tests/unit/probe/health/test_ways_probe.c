@@ -3,6 +3,8 @@
 #include "tests/unit/suite.h"
 #include "tests/unit/ways_rig.h"
 
+#include "plugin/probe/health/r2_inband.h"
+
 #include <errno.h>
 
 /* The pair's probe takes other ways when one of its own is silent. */
@@ -33,6 +35,56 @@ START_TEST(the_probe_leaves_a_silent_way)
     ck_assert_uint_gt(dropped(k), 0);
     for (int i = 0; i < PROBE_QP_LANES; i++) {
         ck_assert_int_ne(fab_inproc_way(rig->f, fab_ibv_qp(pair_of(0, 0)->qp.lane[i].qp)), k);
+    }
+    no_pair_moved();
+    stop();
+}
+END_TEST
+
+static unsigned sport(struct ibv_qp *qp)
+{
+    return fab_ibv_qp(qp)->sport;
+}
+
+static int is_new(struct rig *r)
+{
+    (void)r;
+    return pair_of(0, 0)->inband.up && pair_of(1, 0)->inband.up &&
+           sport(pair_of(0, 0)->inband.qp) == sport(pair_of(1, 0)->inband.qp) &&
+           probe_ways_is_silent(&pair_of(0, 0)->ways.known, 1) +
+               probe_ways_is_silent(&pair_of(1, 0)->ways.known, 1);
+}
+
+/* Messages over NICs take the way of the probe's first queue pair. Where it is silent, and data
+ * takes others, what becomes of a message tells, though nobody waits for it: the channel is there.
+ */
+START_TEST(messages_tell_of_a_silent_way)
+{
+    static const uint8_t lost[FO_RECORD_HEAD]; /* it does not arrive */
+    int k;
+
+    fabric(1, FAB_HASH_PORTS, (const char *[]){QUIET_RC, "NCCL_R2_INBAND=on", NULL});
+    join(2);
+    wait_probes();
+    for (int s = 0; s < 2; s++) {
+        struct r2_pair *pair = pair_of(s, 0);
+
+        ck_assert_ptr_nonnull(pair->inband.qp);
+        ck_assert_uint_eq(pair->qp.lane[0].way, 1);
+        ck_assert_uint_eq(sport(pair->inband.qp), sport(pair->qp.lane[0].qp));
+    }
+    k = fab_inproc_way(rig->f, fab_ibv_qp(pair_of(0, 0)->inband.qp));
+    ck_assert_int_ne(spine_of(0, 0), k);
+    spine(k, "blackhole");
+    rig_run(rig, 2 * RIG_S);
+    ck_assert_uint_eq(dropped(k), 0); /* nobody asks */
+    rig_enter(&rig->side[0]);
+    r2_inband_send(rig->side[0].inst, pair_of(0, 0)->peer, lost, sizeof(lost));
+    ck_assert(rig_until(rig, is_new, 10 * RIG_S));
+    ck_assert_uint_gt(dropped(k), 0);
+    for (int s = 0; s < 2; s++) {
+        ck_assert_uint_ne(pair_of(s, 0)->qp.lane[0].way, 1);
+        ck_assert_uint_eq(sport(pair_of(s, 0)->inband.qp), sport(pair_of(s, 0)->qp.lane[0].qp));
     }
     no_pair_moved();
     stop();
@@ -214,6 +266,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, the_probe_leaves_a_silent_way, 0, PROBE_QP_LANES);
+    tcase_add_test(t, messages_tell_of_a_silent_way);
     tcase_add_loop_test(t, where_no_way_is_better, 0, 3);
     tcase_add_loop_test(t, both_ways_of_a_probe, 0, 8);
     tcase_add_loop_test(t, one_queue_pair_is_enough, 0, 2);

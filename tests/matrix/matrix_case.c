@@ -5,8 +5,10 @@
 #include <signal.h>
 #include <string.h>
 
-#define SETTLE      (250 * MX_MS)   /* what others say a little later */
-#define UNTOLD      (5000 * MX_MS)  /* nobody can tell: how long it is listened for a wrong blame */
+#define SETTLE (250 * MX_MS) /* what others say a little later */
+#define UNTOLD                                                                                     \
+    (5000 * MX_MS)                  /* nobody can tell: how long it is listened for a wrong blame, \
+                                       at least */
 #define BACK_LIMIT  (60000 * MX_MS) /* these two are bounds against hangs */
 #define CLEAR_LIMIT (60000 * MX_MS)
 
@@ -74,6 +76,19 @@ static int all_informed(const struct run *r)
     return 1;
 }
 
+/* Somebody has given a verdict, whichever; a way that swallows nothing is nobody's to speak of. */
+static int is_spoken_of(const struct run *r)
+{
+    int spoken = r->c.kind == MX_SPINE;
+
+    for (int i = 0; i < r->c.hosts; i++) {
+        for (int b = 0; b < MX_BLAMES; b++) {
+            spoken |= r->t.said[i][b] != 0;
+        }
+    }
+    return spoken;
+}
+
 static int can_be_told(struct run *r)
 {
     r->c.met = r->c.kind == MX_SPINE && mx_job_swallowed(r->j, r->c.nic, r->c.spine) > r->swallowed;
@@ -91,7 +106,7 @@ static void listen_until_known(struct run *r, uint64_t from)
     while (mx_now() < end) {
         int can = can_be_told(r);
 
-        if (!calm && (all_informed(r) || (!can && mx_now() >= from + UNTOLD))) {
+        if (!calm && (all_informed(r) || (!can && is_spoken_of(r) && mx_now() >= from + UNTOLD))) {
             break;
         }
         mx_procs_read(r->j, 10 * MX_MS);

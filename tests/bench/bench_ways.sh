@@ -69,8 +69,8 @@ one_run() {
         --channels 8 --placement out -w 0 -T 60s --duration 4s --stats "$@" --json "$T/perf" >"$T/out" 2>&1 || code=$?
     [ -s "$T/perf" ] || echo '{}' >"$T/perf"
     [ -s "$T/events" ] || : >"$T/events"
-    # a path that goes down for another reason than its last packet, and NICs of a host that have such
-    given_up=$(grep ' UP -> DOWN: ' "$T/out" | grep -v 'DOWN: \(last packet lost\|announced by peer\),' |
+    # a path that goes down for another reason than what leaves its NIC where it is, its last packet or its way, and NICs of a host that have such
+    given_up=$(grep ' UP -> DOWN: ' "$T/out" | grep -v 'DOWN: \(last packet lost\|silent way\|announced by peer\),' |
         sed 's/^\([^:]*\):.*local NIC \([^,]*\),.*/\1 \2/' | sort -u | wc -l)
     "$B/softfab" status --name $fabric --json | jq -c --arg row "$row" --argjson ways "$ways" --argjson code $code --argjson given_up "$given_up" \
         --slurpfile perf "$T/perf" --slurpfile events "$T/events" '

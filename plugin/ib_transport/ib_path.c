@@ -249,7 +249,7 @@ static void way_settle(const struct ib_conn *l, struct ib_path *p, const struct 
     p->way = (uint8_t)ib_port_way_fold(ways, p->way, local, peer);
     if (local->link_layer == IBV_LINK_LAYER_ETHERNET) {
         p->udp_port = ib_way_udp_port(ib_port_way_label(ways, p->way, local, peer));
-    } else {
+    } else if (p->way) {
         p->dlid = ib_port_way_lid(p->way, peer, local);
     }
 }

@@ -79,7 +79,7 @@ struct ib_path {
     uint8_t way;       /* through the fabric, as R has chosen (ib_way.h); its connecting makes of it
                           the number that it has between these two ports */
     uint16_t udp_port; /* RoCE v2: the source port that follows; 0: by queue pair numbers */
-    uint16_t dlid;     /* InfiniBand subnet: the LID that it sends to; 0: none is known */
+    uint16_t dlid;     /* InfiniBand: the LID that follows; 0: it takes no way */
     struct ibv_qp *qp;
     struct ibv_cq *cq;
     uint32_t psn;

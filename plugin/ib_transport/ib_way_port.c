@@ -48,7 +48,10 @@ unsigned ib_port_ways_most(const struct ib_ways *w, const struct ib_addr *a)
 unsigned ib_port_way_fold(const struct ib_ways *w, unsigned way, const struct ib_addr *a,
                           const struct ib_addr *peer)
 {
-    return a->link_layer == IBV_LINK_LAYER_ETHERNET ? ib_way_fold(w, way, a->gid, peer->gid) : way;
+    if (a->link_layer == IBV_LINK_LAYER_ETHERNET) {
+        return ib_way_fold(w, way, a->gid, peer->gid);
+    }
+    return has_lids(a, peer) ? way : 0;
 }
 
 uint32_t ib_port_way_label(const struct ib_ways *w, unsigned way, const struct ib_addr *a,

@@ -1,7 +1,7 @@
 /*
- * Ways between two ports (ib_way.h) by what their link layer has: RoCE v2 a flow label, InfiniBand
- * the LIDs of ports that have several, LMC, between which its switches tell by the destination's.
- * Pure; any thread.
+ * Ways between two ports (ib_way.h) by what their link layer has: RoCE v2 flow labels, InfiniBand
+ * the LIDs of ports that have several (LMC); its switches go by the destination's. Pure; any
+ * thread.
  */
 #ifndef IB_WAY_PORT_H
 #define IB_WAY_PORT_H
@@ -18,7 +18,8 @@
 unsigned ib_port_ways(const struct ib_ways *w, const struct ib_addr *a, const struct ib_addr *peer);
 /* The most that there may be between @a and any other port. */
 unsigned ib_port_ways_most(const struct ib_ways *w, const struct ib_addr *a);
-/* As ib_way_fold(). InfiniBand: @way, which is good whatever the number of ways. */
+/* As ib_way_fold(). InfiniBand: @way, which is good whatever the number of ways; 0 where routers
+ * give packets their LIDs. */
 unsigned ib_port_way_fold(const struct ib_ways *w, unsigned way, const struct ib_addr *a,
                           const struct ib_addr *peer);
 /*

@@ -199,7 +199,7 @@ static int stands(struct r2_comm *c, int p)
 
     if (path->udp_port) {
         snprintf(way, sizeof(way), ", way %u (UDP source port %u)", path->way, path->udp_port);
-    } else if (path->way && path->dlid) {
+    } else if (path->dlid) {
         snprintf(way, sizeof(way), ", way %u (LID %u)", path->way, path->dlid);
     }
     ret_move(c, p, R2_RET_NONE);

@@ -72,6 +72,18 @@ static inline uint64_t burst(int n)
     return finish(n, BIG, 10 * RIG_S);
 }
 
+/* A message now and then, for a second; none takes long. */
+static inline void trickle(void)
+{
+    for (int i = 0; i < 20; i++) {
+        uint64_t took;
+
+        rig_run(rig, 50 * RIG_MS);
+        took = burst(1);
+        ck_assert_msg(took < 150 * RIG_MS, "message %d: %.3f ms", i, (double)took / 1e6);
+    }
+}
+
 /* Packets that spine @k swallowed or lost. */
 static inline uint64_t dropped(int k)
 {

@@ -32,7 +32,6 @@ static void print_addr(char *out, size_t room, const uint8_t gid[16], unsigned p
 void r2_way_flow(char out[R2_WAY_FLOW], const struct ib_ways *ways, unsigned way,
                  const struct ib_addr *from, const struct ib_addr *to)
 {
-    uint16_t port = ib_way_udp_port(ib_port_way_label(ways, way, from, to));
     char here[R2_WAY_FLOW / 2], there[R2_WAY_FLOW / 2 - 1];
 
     if (from->link_layer == IBV_LINK_LAYER_INFINIBAND) {
@@ -40,7 +39,8 @@ void r2_way_flow(char out[R2_WAY_FLOW], const struct ib_ways *ways, unsigned way
                  ib_port_way_lid(way, to, from));
         return;
     }
-    print_addr(here, sizeof(here), from->gid, port);
+    print_addr(here, sizeof(here), from->gid,
+               ib_way_udp_port(ib_way_label(ways, way, from->gid, to->gid)));
     print_addr(there, sizeof(there), to->gid, ROCE_PORT);
     snprintf(out, R2_WAY_FLOW, "%s>%s", here, there);
 }

@@ -164,7 +164,7 @@ bool fab_nic_tx_next(struct fab_nic *nic, bool wire)
 /*
  * A packet of a reliable connection does not carry the number of the queue pair that sent it. In an
  * InfiniBand subnet both of its LIDs have to be those of the queue pair's own address vector (IBTA
- * 9.6.1.5): one that takes another of a port's LIDs is dropped, and nobody hears of it.
+ * 9.6): one that takes another of a port's LIDs is dropped, and nobody hears of it.
  */
 static bool from_peer(const struct fab_qp *qp, const struct fab_hdr *h)
 {

@@ -86,6 +86,7 @@ START_TEST(no_lids_no_ways)
         ib_port_way_take(NULL, way, &a, peer, &ah);
         ck_assert_uint_eq(ah.dlid, 0xc001);
         ck_assert_uint_eq(ah.src_path_bits, 0);
+        ck_assert_uint_eq(ib_port_way_fold(NULL, way, &a, peer), 0);
         ck_assert_uint_eq(ib_port_way_label(NULL, way, &a, peer), 0);
         ck_assert_uint_eq(ib_port_way_lid(way, &a, peer), a.lid);
     }

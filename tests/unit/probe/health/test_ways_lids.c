@@ -10,14 +10,15 @@
 
 static struct {
     unsigned codes; /* R2-F04 */
+    int by;         /* which end was the last */
     char line[2][128];
 } said;
 
 static void on_cause(struct r2_inst *inst, const struct r2_cause *cause)
 {
-    (void)inst;
     if (strcmp(cause->code, "R2-F04") == 0) {
         said.codes++;
+        said.by = inst == rig->side[1].inst;
         for (int i = 0; i < 2 && i < cause->n_evidence; i++) {
             snprintf(said.line[i], sizeof(said.line[i]), "%s", cause->evidence[i]);
         }
@@ -104,7 +105,8 @@ START_TEST(both_ends_take_the_same_lids)
             ck_assert_int_eq(here.is_global, 0);
             ck_assert_uint_lt(here.src_path_bits, 1u << lmc);
             ck_assert_uint_eq(there.dlid, base + here.src_path_bits);
-            ck_assert_uint_eq(rig->side[!s].comm->conn.path[0].dlid, there.dlid);
+            ck_assert_uint_eq(rig->side[!s].comm->conn.path[0].dlid,
+                              way_of(!s, 0) ? there.dlid : 0);
             ck_assert_uint_eq(rig->side[s].comm->conn.path[0].udp_port, 0);
             ck_assert_uint_eq(pair_of(s, 0)->ways.n, ports[_i].ways);
             /* an end with one LID makes one, not knowing of the peer's */
@@ -159,11 +161,7 @@ START_TEST(a_silent_spine)
     ck_assert_msg(took < 150 * RIG_MS, "%.3f ms", (double)took / 1e6);
     ck_assert(!hit || dropped(k) > 0);
     ck_assert(rig_until(rig, all_up, deaf ? 5 * RIG_S : 300 * RIG_MS));
-    for (int i = 0; i < 20; i++) {
-        rig_run(rig, 50 * RIG_MS);
-        took = burst(1);
-        ck_assert_msg(took < 150 * RIG_MS, "message %d: %.3f ms", i, (double)took / 1e6);
-    }
+    trickle();
     for (int s = 0; s < 2; s++) {
         ck_assert_uint_eq(rig->side[s].comm->conn.up, 3);
         ck_assert_int_ne(spine_of(s, 0), k);
@@ -180,8 +178,9 @@ END_TEST
 /* The operator's line names the LIDs, as switches' tables have them. */
 START_TEST(the_lids_are_named)
 {
-    char want[2][128];
-    unsigned k;
+    char lost_text[128], back[128];
+    unsigned here, there;
+    int lost;
 
     fabric_lids(2, 2, 2, quiet);
     join(2);
@@ -189,17 +188,17 @@ START_TEST(the_lids_are_named)
     rate_known();
     listen();
     ck_assert_uint_eq(way_of(0, 0), 3);
-    k = 2;
-    spine(spine_of(0, 0), "blackhole");
+    lost = spine_of(0, 0);
+    spine(lost, "blackhole");
     burst(16);
     ck_assert(rig_until(rig, is_said, 5 * RIG_S));
-    snprintf(want[0], sizeof(want[0]), "flow lid:%u>lid:%u does not arrive, or", 0x80 + k,
-             0x180 + k);
-    snprintf(want[1], sizeof(want[1]), "flow lid:%u>lid:%u does not arrive, or", 0x180 + k,
-             0x80 + k);
-    ck_assert_msg(strcmp(said.line[0], want[0]) == 0 || strcmp(said.line[0], want[1]) == 0, "%s",
-                  said.line[0]);
-    ck_assert_ptr_nonnull(strstr(said.line[1], " back does not"));
+    ck_assert_uint_gt(dropped(lost), 0);
+    here = said.by ? 0x182 : 0x82;
+    there = said.by ? 0x82 : 0x182;
+    snprintf(lost_text, sizeof(lost_text), "flow lid:%u>lid:%u does not arrive, or", here, there);
+    snprintf(back, sizeof(back), "flow lid:%u>lid:%u back does not", there, here);
+    ck_assert_str_eq(said.line[0], lost_text);
+    ck_assert_str_eq(said.line[1], back);
     stop();
 }
 END_TEST
@@ -222,12 +221,41 @@ START_TEST(one_lid_is_no_choice)
 }
 END_TEST
 
+/* Routers give packets their LIDs: what R chose before it knew S's port is no way, and nobody says
+ * that it is. */
+START_TEST(across_subnets)
+{
+    struct fab_desc desc;
+    char err[128];
+
+    ck_assert_int_eq(fab_desc_init(&desc, 2, 1, 0, RIG_US, err, sizeof(err)), 0);
+    for (int h = 0; h < 2; h++) {
+        desc.nic[h][0].ib = (struct fab_ib){
+            .lid = 0x80, .lmc = 2, .subnet = (uint16_t)(1 + h), .flid = (uint16_t)(0xc001 + h)};
+    }
+    rig = rig_create_desc(&desc, quiet);
+    join(2);
+    wait_probes();
+    messages(4, BIG);
+    for (int s = 0; s < 2; s++) {
+        ck_assert_uint_eq(path_ah(s, 0).dlid, s ? 0xc001 : 0xc002);
+        ck_assert_uint_eq(path_ah(s, 0).src_path_bits, 0);
+        ck_assert_uint_eq(way_of(s, 0), 0);
+        ck_assert_uint_eq(rig->side[s].comm->conn.path[0].dlid, 0);
+        ck_assert_uint_eq(pair_of(s, 0)->ways.n, 1);
+        ck_assert(!pair_of(s, 0)->qp.lane[1].used);
+    }
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, both_ends_take_the_same_lids, 0, sizeof(ports) / sizeof(ports[0]));
     tcase_add_loop_test(t, a_silent_spine, 0, 4 * SPINES);
     tcase_add_test(t, the_lids_are_named);
     tcase_add_test(t, one_lid_is_no_choice);
+    tcase_add_test(t, across_subnets);
 }
 
 int main(void)
